@@ -53,6 +53,7 @@ use compressor::{Chunk, Compressor};
 use encoding::{FrameEncoder, PageCounts};
 pub use pages::{PageHook, Pages};
 use reader::{Filled, Reader};
+pub(crate) use sealing::READ_BYTES;
 use source::{Cutter, Outcomes, SourceFile, Uncut, Unit};
 pub use source::{FileContent, FileOutcome, FileSpec, Missing};
 use writer::StripeWriter;

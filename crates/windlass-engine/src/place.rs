@@ -97,6 +97,8 @@ pub struct SetAbout {
     pub finished: String,
     /// Bytes of all files.
     pub file_bytes: u64,
+    /// Bytes that the backup read; none if the set does not say it.
+    pub read_bytes: Option<u64>,
     /// Numbers, words and truth values that the set's database says about itself. Lists are left
     /// out.
     pub database: serde_json::Value,

@@ -40,7 +40,7 @@ use crate::warnings::{SQLITE_VERSION, Warnings, is_accepted, of_instead, of_page
 use crate::watch::{Ended, Watch, Watching};
 use crate::{emptied, outputs, privilege};
 
-use base::Basis;
+pub(crate) use base::{BaseSearch, Basis};
 use image::SnapshotSource;
 pub use log::{DatabaseLogOutcome, LogBackedUp, LogBackupOutcome, LogBackupRequest, back_up_log};
 pub use outcome::{BackupOutcome, Remark};
@@ -199,7 +199,9 @@ impl Job<'_> {
         let ready = match (&self.snapshot, self.name) {
             (Some(snapshot), _) => {
                 let plan = asked.plan(self.devices.len(), 1)?;
-                let base = self.whole("a snapshot is always backed up as a whole")?;
+                let base = self
+                    .search()
+                    .whole("a snapshot is always backed up as a whole")?;
                 Ready::Snapshot(Box::new(snapshot.clone()), plan, snapshot.outputs()?, base)
             }
             (None, DatabaseName::Postgres(conninfo)) => {
@@ -207,14 +209,14 @@ impl Job<'_> {
                 let cluster = Cluster::connect(conninfo)?;
                 let plan = asked.plan(self.devices.len(), cluster.scan_volumes()?)?;
                 let mut outputs = outputs::of_cluster(&cluster.facts().data_directory)?;
-                let base = self.base_of_cluster(&cluster, &mut outputs)?;
+                let base = self.search().base_of_cluster(&cluster, &mut outputs)?;
                 Ready::Postgres(Box::new(cluster), plan, outputs, base)
             }
             (None, DatabaseName::Sqlite(path)) => {
                 let database = Database::open(path)?;
                 let plan = asked.plan(self.devices.len(), 1)?;
                 let mut outputs = outputs::of_sqlite(path)?;
-                let base = self.base_of_file(&database, &mut outputs)?;
+                let base = self.search().base_of_file(&database, &mut outputs)?;
                 Ready::Sqlite(Box::new(database), plan, outputs, base)
             }
         };

@@ -2,6 +2,7 @@
 //!
 //! Invariant: nothing is written anywhere, and nothing is locked.
 
+mod base;
 mod restore;
 mod sinks;
 mod sqlite;
@@ -41,6 +42,8 @@ struct Source {
     places: Vec<PathBuf>,
     /// What may not be written to.
     outputs: Outputs,
+    /// What the backup would read; without it everything.
+    read_bytes: Option<u64>,
 }
 
 /// A backup that was checked.
@@ -76,9 +79,9 @@ pub fn check_backup(
     let source = match &name {
         DatabaseName::Postgres(conninfo) => {
             request.cluster_request().check()?;
-            postgres(&mut checks, conninfo, &request.accept)
+            postgres(&mut checks, conninfo, (caller, request))
         }
-        DatabaseName::Sqlite(path) => sqlite::check(&mut checks, path, request),
+        DatabaseName::Sqlite(path) => sqlite::check(&mut checks, path, (caller, request)),
     };
     let source = source
         .map_err(|error| checks.failure("database", error))
@@ -88,21 +91,17 @@ pub fn check_backup(
         Some(source) => source.outputs.clone(),
         None => outputs::outputs(),
     };
-    let devices = targets::check(&mut checks, request, &mut outputs, (bytes, was_root));
+    let read = source.as_ref().and_then(|source| source.read_bytes);
+    let devices = targets::check(
+        &mut checks,
+        request,
+        &mut outputs,
+        (read.or(bytes), was_root),
+    );
     let volumes = source.as_ref().map_or(1, |source| source.volumes);
     let buffers = &request.settings.buffers;
     let plan = buffers.plan(request.to.len().max(1), volumes)?;
-    checks.ok(
-        "settings",
-        format!(
-            "{} buffers of {}, {}, {}, {}",
-            plan.buffers,
-            show_size(plan.transfer_bytes as u64),
-            counted(plan.readers as u64, "reader"),
-            counted(plan.compressors as u64, "compressor"),
-            request.compression
-        ),
-    );
+    checks.ok("settings", settings(&plan, request));
     sinks::check(&mut checks, (caller, &request.watching), &outputs)?;
     let prediction = match source.filter(|_| predicts) {
         Some(source) => predict(request, (&source, &devices))?,
@@ -115,6 +114,18 @@ pub fn check_backup(
         plan,
         prediction,
     })
+}
+
+/// Buffers, threads and codec, in words.
+fn settings(plan: &BufferPlan, request: &BackupRequest) -> String {
+    format!(
+        "{} buffers of {}, {}, {}, {}",
+        plan.buffers,
+        show_size(plan.transfer_bytes as u64),
+        counted(plan.readers as u64, "reader"),
+        counted(plan.compressors as u64, "compressor"),
+        request.compression
+    )
 }
 
 /// Predicts how long it would take, if the storage was probed. Reads a sample of the database.
@@ -138,7 +149,7 @@ fn predict(
     let sample = Sample::of_files(&source.files, SAMPLE_BYTES)?;
     let speeds = measure_codecs(&sample, &[codec], SAMPLE_TIME, &Cancel::new())?;
     let before = foretold::Before {
-        bytes: source.bytes,
+        bytes: source.read_bytes.unwrap_or(source.bytes),
         files: request.to.len(),
         codec,
         ratio: speeds.of(codec).ratio,
@@ -175,8 +186,9 @@ fn hooks(checks: &mut Checks, hooks: &HookCommands) {
 fn postgres(
     checks: &mut Checks,
     conninfo: &str,
-    accept: &[String],
+    (caller, request): (&Caller, &BackupRequest),
 ) -> Result<Source, OperationError> {
+    let accept = &request.accept;
     let mut cluster = Cluster::connect(conninfo)?;
     let facts = cluster.facts().clone();
     let kind = if facts.standby { "standby" } else { "primary" };
@@ -212,7 +224,8 @@ fn postgres(
     for part in ["base", "global", "pg_tblspc"] {
         files.extend(windlass_lab::plain_files(&root.join(part))?);
     }
-    let outputs = outputs::of_cluster(&root)?;
+    let mut outputs = outputs::of_cluster(&root)?;
+    let read_bytes = base::of_cluster(checks, (caller, request), &mut cluster, &mut outputs);
     let mut places = vec![root];
     let spaces = facts
         .tablespaces
@@ -225,6 +238,7 @@ fn postgres(
         files,
         places,
         outputs,
+        read_bytes,
     })
 }
 

@@ -83,9 +83,13 @@ pub fn diff(
 ) -> Result<DiffOutcome, OperationError> {
     // A set is opened first: an image that is none decides which user this process becomes, and
     // that user need not be allowed to read the set.
+    // A recovered image is opened last, because the same user has to make and to remove its files.
     let mut asked = [&request.first, &request.second];
-    let [first, second] = asked.map(|image| OpenImage::is_live(&image.place));
-    let swapped = first && !second;
+    let is_late = |image: &ImageRequest| match image.at {
+        Some(_) => 2,
+        None => i32::from(OpenImage::is_live(&image.place)),
+    };
+    let swapped = is_late(asked[0]) > is_late(asked[1]);
     if swapped {
         asked.swap(0, 1);
     }

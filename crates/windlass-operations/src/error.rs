@@ -284,7 +284,8 @@ impl OperationError {
             }
             Self::Snapshot(error) if error.is_damage() => Ending::Damage,
             Self::Recovery(
-                RecoveryError::NotOfDatabase { .. }
+                RecoveryError::NotACluster
+                | RecoveryError::NotOfDatabase { .. }
                 | RecoveryError::NoServer
                 | RecoveryError::NoSlot { .. },
             )

@@ -1,4 +1,5 @@
-//! Reads single files of a set, and only the frames that hold them.
+//! Reads single files of a set, and only the frames that hold them. Files of a cluster at a moment
+//! are read after a private recovery.
 
 mod error;
 
@@ -19,6 +20,7 @@ use crate::notice::Notice;
 use crate::outputs::{self, existing};
 use crate::places::{self, SetRequest};
 use crate::privilege;
+use crate::recovered::{ChosenMoment, MomentRequest};
 use crate::snapshots::SnapshotImage;
 
 pub use error::ExtractError;
@@ -28,6 +30,8 @@ pub use error::ExtractError;
 pub struct ExtractRequest {
     /// The set.
     pub set: SetRequest,
+    /// A moment in the log of a cluster; without it that of the set.
+    pub at: Option<MomentRequest>,
     /// The directory that the files go into. It may exist; no file in it is replaced.
     pub into: PathBuf,
     /// Patterns of paths in the set.
@@ -68,6 +72,13 @@ pub fn extract(
     cancel: &Cancel,
 ) -> Result<ExtractOutcome, OperationError> {
     // The set is opened first: only root may be allowed to read it.
+    if let Some(moment) = &request.at {
+        let chosen = ChosenMoment::find(caller, &request.set, &moment.recovery)?;
+        // The same user makes the scratch directory and removes it.
+        become_owner_of(caller, &request.into)?;
+        let recovered = chosen.recover(caller, &moment.settings, cancel)?;
+        return extract_from(caller, request, &*recovered.image, cancel);
+    }
     if let Some(snapshot) = SnapshotImage::of_request(caller, &request.set)? {
         check_kind(request, snapshot.facts())?;
         become_owner_of(caller, &request.into)?;

@@ -19,6 +19,7 @@ use crate::caller::{Caller, ProcessUse};
 use crate::error::OperationError;
 use crate::places::{self, Configured, SetChoice, SetRequest};
 use crate::privilege;
+use crate::recovered::{ChosenMoment, MomentRequest, RecoveredImage};
 use crate::snapshots::SnapshotImage;
 
 /// The path of the database's file in any image of a SQLite database, whatever the file is called
@@ -45,6 +46,8 @@ pub struct ImageRequest {
     pub choice: SetChoice,
     /// The databases whose names stand for the places of their sets.
     pub configured: Vec<Configured>,
+    /// A moment in the log of a cluster; without it that of the set.
+    pub at: Option<MomentRequest>,
 }
 
 /// An image, opened.
@@ -57,6 +60,8 @@ pub struct OpenImage {
     set: Option<Arc<SetImage>>,
     is_fixed: bool,
     pinned: Option<PinnedState>,
+    /// Keeps what recovery wrote as long as it is read.
+    _recovered: Option<RecoveredImage>,
 }
 
 impl OpenImage {
@@ -68,6 +73,12 @@ impl OpenImage {
         cancel: &Cancel,
     ) -> Result<Self, OperationError> {
         let place = &request.place;
+        if let Some(moment) = &request.at {
+            let sets = request.sets();
+            let chosen = ChosenMoment::find(caller, &sets, &moment.recovery)?;
+            let recovered = chosen.recover(caller, &moment.settings, cancel)?;
+            return Ok(Self::recovered(place, recovered));
+        }
         if place.join("PG_VERSION").is_file() {
             return Self::directory(place, caller.process);
         }
@@ -78,6 +89,18 @@ impl OpenImage {
             return Self::snapshot(place, &snapshot);
         }
         Self::set(caller, request)
+    }
+
+    fn recovered(place: &Path, recovered: RecoveredImage) -> Self {
+        Self {
+            place: place.to_owned(),
+            kind: ImageKind::Postgres,
+            image: Arc::clone(&recovered.image),
+            set: None,
+            is_fixed: true,
+            pinned: None,
+            _recovered: Some(recovered),
+        }
     }
 
     fn snapshot(place: &Path, snapshot: &SnapshotImage) -> Result<Self, OperationError> {
@@ -93,6 +116,7 @@ impl OpenImage {
             set: None,
             is_fixed: true,
             pinned: None,
+            _recovered: None,
         })
     }
 
@@ -112,6 +136,7 @@ impl OpenImage {
             set: None,
             is_fixed: false,
             pinned: None,
+            _recovered: None,
         })
     }
 
@@ -127,17 +152,13 @@ impl OpenImage {
             set: None,
             is_fixed: false,
             pinned: Some(pinned),
+            _recovered: None,
         })
     }
 
     fn set(caller: &Caller, request: &ImageRequest) -> Result<Self, OperationError> {
         let place = &request.place;
-        let asked = SetRequest {
-            words: vec![place.clone()],
-            choice: request.choice.clone(),
-            configured: request.configured.clone(),
-        };
-        let set = Arc::new(places::open(caller, &asked)?);
+        let set = Arc::new(places::open(caller, &request.sets())?);
         let kind = kind_of(&set.description().facts)?;
         let set = Arc::new(SetImage::open(set, &SetImageOptions::default())?);
         let image: Arc<dyn Image> = match kind {
@@ -151,6 +172,7 @@ impl OpenImage {
             set: Some(set),
             is_fixed: true,
             pinned: None,
+            _recovered: None,
         })
     }
 
@@ -186,6 +208,17 @@ impl OpenImage {
             pinned.end()?;
         }
         Ok(())
+    }
+}
+
+impl ImageRequest {
+    /// The sets that the word means.
+    fn sets(&self) -> SetRequest {
+        SetRequest {
+            words: vec![self.place.clone()],
+            choice: self.choice.clone(),
+            configured: self.configured.clone(),
+        }
     }
 }
 

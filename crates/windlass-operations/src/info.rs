@@ -1,5 +1,6 @@
 //! What sets say about themselves, and what is left of damaged ones.
 
+mod chains;
 mod logs;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,12 +9,14 @@ use std::sync::Arc;
 
 use windlass_engine::media::{SetDescription, SetId, fitted};
 use windlass_engine::{
-    DamagedPart, EngineError, FoundSet, METADATA_LIMIT_DEFAULT, OpenStripe, PARTIAL_SUFFIX,
-    SetEntry, SetState, StripeGlance, Survey, UnknownStripe, glance,
+    DamagedPart, EngineError, FoundSet, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe,
+    PARTIAL_SUFFIX, SetEntry, SetState, StripeGlance, Survey, UnknownStripe, glance,
 };
 use windlass_image::{SetImage, SetImageOptions};
 use windlass_postgres::{KIND, RelationNames};
 
+pub(crate) use chains::base_faults;
+pub use chains::{BaseFaults, ChainInfo, LinkInfo};
 pub use logs::{DatabaseLogInfo, LogInfo};
 
 use crate::caller::Caller;
@@ -48,6 +51,10 @@ pub struct PlaceInfo {
     pub unfinished: Vec<PathBuf>,
     /// Databases with sets there that the words leave out, each with the id of its newest set.
     pub others: Vec<(Identity, String)>,
+    /// What hangs on what, for each database of which a set builds on another one.
+    pub chains: Vec<ChainInfo>,
+    /// The sets whose base is missing, or another set than it was.
+    pub base_faults: BaseFaults,
     /// The archived logs of clusters there.
     pub logs: Vec<LogInfo>,
     /// The logs of SQLite databases there.
@@ -110,7 +117,8 @@ impl PlaceInfo {
         let unfinished: Vec<_> = partials.chain(list.unfinished.iter().cloned()).collect();
         let wanted = all.iter().filter(|set| !is_unfinished(set));
         let wanted: BTreeSet<_> = wanted.map(|set| set.set_id.0).collect();
-        let logs = logs::logs_of(&named.paths, &list.sets);
+        let base_faults = base_faults(&list.sets, &named.paths);
+        let logs = logs::logs_of(&named.paths, &list.sets, &base_faults);
         let database_logs = logs::databases_of(&named.paths, &list.sets);
         let has_log = !logs.is_empty() || !database_logs.is_empty();
         let has_log = has_log && !named.chooses_database();
@@ -121,8 +129,11 @@ impl PlaceInfo {
         let others = named.left_out(&list, &all).into_iter();
         let others = others.map(|(of, newest)| (of, short_id(newest))).collect();
         let sets = list.sets.into_iter();
+        let sets: Vec<_> = sets.filter(|set| wanted.contains(&set.set_id.0)).collect();
         Ok(Self {
-            sets: sets.filter(|set| wanted.contains(&set.set_id.0)).collect(),
+            chains: chains::chains_of(&sets, &base_faults),
+            base_faults,
+            sets,
             unknown: list.unknown,
             unfinished,
             others,
@@ -145,6 +156,12 @@ pub fn worse(ending: Ending, fault: &EngineError) -> Ending {
         true if ending != Ending::Damage => Ending::Failed,
         _ => Ending::Damage,
     }
+}
+
+/// Why a set that is whole cannot be restored: it lacks a set that it builds on.
+fn base_fault(set: &FoundSet, stripes: &[PathBuf]) -> Option<EngineError> {
+    set.description().base.as_ref()?;
+    OpenSet::open_in(STORAGE, stripes, METADATA_LIMIT_DEFAULT).err()
 }
 
 /// An unsealed stripe in a directory is neither a set nor a damaged one: no backup has sealed it
@@ -187,7 +204,13 @@ impl SetView {
     fn new(id: SetId, stripes: &[StripeGlance]) -> Self {
         let places: Vec<_> = stripes.iter().map(|one| one.location.clone()).collect();
         let fault = match FoundSet::whole(STORAGE, &places, METADATA_LIMIT_DEFAULT) {
-            Ok(set) => return Self::whole(&set),
+            Ok(set) => {
+                let fault = base_fault(&set, &places);
+                return Self {
+                    fault,
+                    ..Self::whole(&set)
+                };
+            }
             Err(fault) => fault,
         };
         let surveyed = Survey::of_any(STORAGE, &places, METADATA_LIMIT_DEFAULT);

@@ -97,6 +97,7 @@ pub mod probing;
 pub mod reach;
 mod receive;
 pub mod recorded;
+mod recovered;
 mod recovery;
 pub mod rehearsing;
 mod restore;
@@ -135,7 +136,8 @@ pub use places::{PlaceError, SetChoice, SetRequest};
 pub use receive::{
     CLUSTER_INTERVAL, DATABASE_INTERVAL, ReceiveRequest, Received, ReceivedLog, receive,
 };
-pub use recovery::{FilePlan, RecoveryError, RecoveryPlan, RecoveryRequest};
+pub use recovered::MomentRequest;
+pub use recovery::{FilePlan, RecoveryError, RecoveryPlan, RecoveryRequest, WindowShown};
 pub use restore::{
     RestoreOutcome, RestoreRequest, Restored, cluster_owner, parent, restore, restore_not_begun,
 };

@@ -14,6 +14,7 @@ mod address;
 mod foreign;
 mod http;
 mod kept;
+mod place;
 mod render;
 
 use std::fs::File;
@@ -35,6 +36,7 @@ use crate::outputs::{self, METRICS};
 pub use address::MetricsAddress;
 pub use foreign::{ForeignFile, unreplaceable};
 use http::{Answer, Server};
+pub use place::metrics_of_place;
 pub use render::Exporter;
 
 /// The largest file of an earlier run that is read.

@@ -15,6 +15,7 @@ use crate::error::OperationError;
 use crate::held::Held;
 use crate::notice::{Notice, Observer};
 use crate::places::{self, LocatedSet, SetRequest};
+use crate::recovered::{ChosenMoment, MomentRequest, RecoveredImage};
 use crate::snapshots::SnapshotImage;
 use crate::status::Operation;
 use crate::{outputs, privilege};
@@ -32,6 +33,8 @@ type Messages = Arc<Mutex<Vec<String>>>;
 pub struct MountRequest {
     /// The set.
     pub set: SetRequest,
+    /// A moment in the log of a cluster; without it that of the set.
+    pub at_moment: Option<MomentRequest>,
     /// The directory that shows the files.
     pub at: PathBuf,
     /// The directory that keeps changes. Without it nothing can be written.
@@ -59,6 +62,8 @@ pub struct MountedSet {
     mount: Arc<Mount>,
     overlay: Option<Arc<Overlay>>,
     observer: Arc<dyn Observer>,
+    /// What recovery wrote, which is removed after the mount.
+    _recovered: Option<RecoveredImage>,
 }
 
 /// What is mounted.
@@ -73,18 +78,28 @@ struct Mountable {
     set: Option<Arc<SetImage>>,
     owner: Option<(u32, u32)>,
     outputs: Outputs,
+    recovered: Option<RecoveredImage>,
 }
 
 /// Mounts a set or a snapshot.
-pub fn mount(caller: &Caller, request: &MountRequest) -> Result<MountedSet, OperationError> {
+pub fn mount(
+    caller: &Caller,
+    request: &MountRequest,
+    cancel: &Cancel,
+) -> Result<MountedSet, OperationError> {
     let defaults = SetImageOptions::default();
     let image_options = SetImageOptions {
         frame_cache_bytes: request.cache_bytes.unwrap_or(defaults.frame_cache_bytes),
         ..defaults
     };
-    let what = match SnapshotImage::of_request(caller, &request.set)? {
-        Some(snapshot) => Mountable::snapshot(&snapshot)?,
-        None => Mountable::set(caller, &request.set, &image_options)?,
+    // Nobody waits for a recovery to hear that nothing can be mounted there.
+    let at = Mount::place(&request.at)?;
+    let what = match &request.at_moment {
+        Some(moment) => {
+            let chosen = ChosenMoment::find(caller, &request.set, &moment.recovery)?;
+            Mountable::recovered(chosen.recover(caller, &moment.settings, cancel)?)
+        }
+        None => Mountable::find(caller, &request.set, &image_options)?,
     };
     let messages = Messages::default();
     let options = MountOptions {
@@ -97,7 +112,6 @@ pub fn mount(caller: &Caller, request: &MountRequest) -> Result<MountedSet, Oper
         on_damage: Some(tell_damage(&caller.observer, &messages)),
     };
     // This comes before the overlay is made, because a failure would leave the overlay behind.
-    let at = Mount::place(&request.at)?;
     options.check_room()?;
     if let Some(overlay) = &request.overlay {
         what.outputs.check(overlay)?;
@@ -121,10 +135,36 @@ pub fn mount(caller: &Caller, request: &MountRequest) -> Result<MountedSet, Oper
         mount,
         overlay,
         observer: Arc::clone(&caller.observer),
+        _recovered: what.recovered,
     })
 }
 
 impl Mountable {
+    fn find(
+        caller: &Caller,
+        request: &SetRequest,
+        options: &SetImageOptions,
+    ) -> Result<Self, OperationError> {
+        match SnapshotImage::of_request(caller, request)? {
+            Some(snapshot) => Self::snapshot(&snapshot),
+            None => Self::set(caller, request, options),
+        }
+    }
+
+    fn recovered(mut recovered: RecoveredImage) -> Self {
+        Self {
+            title: recovered.title.clone(),
+            name: format!("windlass:{}", recovered.title),
+            id: None,
+            found: recovered.found.take(),
+            image: Arc::clone(&recovered.image),
+            set: None,
+            owner: owner(&recovered.facts),
+            outputs: outputs::outputs(),
+            recovered: Some(recovered),
+        }
+    }
+
     fn set(
         caller: &Caller,
         request: &SetRequest,
@@ -144,6 +184,7 @@ impl Mountable {
             set: Some(image),
             owner: owner(&set.description().facts),
             outputs: outputs::of_set(&set)?,
+            recovered: None,
         })
     }
 
@@ -162,6 +203,7 @@ impl Mountable {
             set: None,
             owner: owner(snapshot.facts()),
             outputs,
+            recovered: None,
         })
     }
 }

@@ -3,7 +3,8 @@
 //!   set --> image --edits--> overlay --> mount --+--> PostgreSQL's own server
 //!                  \---- read-only ------> mount +--> a SQLite file
 //!
-//! A set is opened, or any other image for which somebody has the facts of its database.
+//! A set is opened, or any other image for which somebody has the facts of its database. A set of
+//! a cluster can recover up to a point in an archived log.
 //!
 //! Invariants
 //! - The image is never written to. Changes go to the overlay, which is removed with the scratch
@@ -18,12 +19,13 @@ use windlass_engine::media::Facts;
 use windlass_engine::{Cancel, OpenSet};
 use windlass_image::{EditedImage, Image, Overlay, Patch, SetImage, SetImageOptions};
 use windlass_mount::{DamageHook, Mount, MountOptions, apart};
-use windlass_postgres::{DatabaseFacts, OpenRequest, Programs, Server, server_view};
+use windlass_postgres::{DatabaseFacts, OpenRequest, Programs, Recovery, Server, server_view};
 
 use crate::error::OperationError;
 use crate::held::Held;
 use crate::notice::{Notice, Observer};
 use crate::privilege;
+use crate::recovery::RecoveryError;
 use crate::scratch::Scratch;
 use crate::status::Operation;
 
@@ -39,6 +41,8 @@ pub struct ToOpen {
     title: String,
     /// The user and group whose backup it is, unless that is root.
     owner: Option<(u32, u32)>,
+    /// Up to where a cluster recovers; without it to the end of the log in the image.
+    recovery: Option<Recovery>,
 }
 
 impl ToOpen {
@@ -54,6 +58,7 @@ impl ToOpen {
             facts: set.description().facts.clone(),
             title: format!("set {}", set.set_id()),
             owner: set_owner(set),
+            recovery: None,
         })
     }
 
@@ -71,7 +76,17 @@ impl ToOpen {
             facts,
             title: title.to_owned(),
             owner: owner.filter(|(uid, _)| *uid != 0),
+            recovery: None,
         })
+    }
+
+    /// The same, recovered up to a point.
+    pub(crate) fn recovering(self, recovery: Recovery) -> Self {
+        Self {
+            title: format!("{} at {}", self.title, recovery.point),
+            recovery: Some(recovery),
+            ..self
+        }
     }
 }
 
@@ -130,9 +145,21 @@ pub struct Mounted {
     /// Shows the mount in `windlass status`. It is dropped before the mount.
     operation: Operation,
     mount: Arc<Mount>,
+    /// What was written, if something can be.
+    overlay: Option<Arc<Overlay>>,
     scratch: Scratch,
     /// Whether a write found no free space.
     full: Arc<AtomicBool>,
+}
+
+/// What a server left behind that was shut down: its files, which nobody writes any more.
+pub(crate) struct AtRest {
+    /// The files.
+    pub(crate) overlay: Arc<Overlay>,
+    /// Where they are; removed when this is dropped.
+    pub(crate) scratch: Scratch,
+    /// Whether damage of the image was found.
+    pub(crate) is_damaged: bool,
 }
 
 impl Opened {
@@ -184,20 +211,26 @@ impl Opened {
             }
             Self::Sqlite { view, .. } => view,
         };
-        let damaged = view.is_damaged();
-        let Mounted {
-            operation,
-            mount,
-            scratch,
-            ..
-        } = view;
-        drop(operation);
-        // When the status no longer shows the mount, nobody else holds it.
-        if let Some(mount) = Arc::into_inner(mount) {
-            mount.unmount()?;
-        }
-        drop(scratch);
+        let (damaged, ..) = view.unmount()?;
         Ok(damaged)
+    }
+
+    /// Shuts a server down in order, and keeps its files.
+    pub(crate) fn settle(self, cancel: &Cancel) -> Result<AtRest, OperationError> {
+        let Self::Postgres { server, view } = self else {
+            return Err(RecoveryError::NotACluster.into());
+        };
+        let ended = server.shut_down(cancel);
+        ended.map_err(|error| view.explained(error.into()))?;
+        let (is_damaged, overlay, scratch) = view.unmount()?;
+        match overlay {
+            Some(overlay) => Ok(AtRest {
+                overlay,
+                scratch,
+                is_damaged,
+            }),
+            None => Err(RecoveryError::NotACluster.into()),
+        }
     }
 }
 
@@ -210,6 +243,24 @@ impl Mounted {
     /// Whether damage of the set was found.
     pub fn is_damaged(&self) -> bool {
         self.mount.statistics().damaged > 0
+    }
+
+    /// Ends the mount. Returns whether damage was found, and what was written.
+    fn unmount(self) -> Result<(bool, Option<Arc<Overlay>>, Scratch), OperationError> {
+        let is_damaged = self.is_damaged();
+        let Self {
+            operation,
+            mount,
+            overlay,
+            scratch,
+            ..
+        } = self;
+        drop(operation);
+        // When the status no longer shows the mount, nobody else holds it.
+        if let Some(mount) = Arc::into_inner(mount) {
+            mount.unmount()?;
+        }
+        Ok((is_damaged, overlay, scratch))
     }
 
     /// The failure with its real cause: damage of the set, or a lack of free space.
@@ -251,16 +302,22 @@ impl Mounted {
         };
         mount_options.check_room()?;
         let at = scratch.data();
-        let mount = if overlaid {
-            let overlay = Overlay::create_once(image, &scratch.overlay())?;
-            Mount::view(Arc::new(overlay), &at, &mount_options)?
-        } else {
-            Mount::image(image, &at, &mount_options)?
+        let overlay = match overlaid {
+            true => Some(Overlay::create_once(
+                Arc::clone(&image),
+                &scratch.overlay(),
+            )?),
+            false => None,
         };
-        let mount = Arc::new(mount);
+        let overlay = overlay.map(Arc::new);
+        let mount = Arc::new(match &overlay {
+            Some(overlay) => Mount::overlay(Arc::clone(overlay), &at, &mount_options)?,
+            None => Mount::image(image, &at, &mount_options)?,
+        });
         Ok(Self {
             operation: operation(title, &mount, options.writable),
             mount,
+            overlay,
             scratch,
             full,
         })
@@ -314,6 +371,7 @@ fn postgres(
         settings: options.settings.clone(),
         role: options.role.clone(),
         owner: facts.owner,
+        recovery: what.recovery.clone(),
         run_as,
         lock: Some(view.scratch.lock()?),
     };

@@ -15,6 +15,8 @@ use crate::caller::Caller;
 use crate::error::OperationError;
 use crate::opened::{OpenSettings, Opened, ToOpen};
 use crate::places::{self, LocatedSet, SetRequest};
+use crate::recovered::ChosenMoment;
+use crate::recovery::RecoveryRequest;
 use crate::snapshots::SnapshotImage;
 
 /// The pause between two looks at signals and processes.
@@ -25,6 +27,8 @@ const LOOK: Duration = Duration::from_millis(5);
 pub struct OpenRequest {
     /// The set.
     pub set: SetRequest,
+    /// A moment in the log up to which a cluster recovers first.
+    pub at: Option<RecoveryRequest>,
     /// How it is opened.
     pub settings: OpenSettings,
 }
@@ -54,6 +58,11 @@ pub fn open(
 ) -> Result<OpenedSet, OperationError> {
     let settings = &request.settings;
     let open = |what: &ToOpen| Opened::open(&caller.observer, what, settings, cancel);
+    if let Some(moment) = &request.at {
+        let chosen = ChosenMoment::find(caller, &request.set, moment)?;
+        let opened = chosen.to_open(settings).and_then(|what| open(&what));
+        return finished(opened, chosen.found);
+    }
     if let Some(snapshot) = SnapshotImage::of_request(caller, &request.set)? {
         return Ok(OpenedSet {
             opened: open(&snapshot.to_open()?)?,
@@ -63,6 +72,14 @@ pub fn open(
     let found = places::find(caller, &request.set)?;
     let set = Arc::new(found.open()?);
     let opened = ToOpen::set(&set, settings.cache_bytes).and_then(|what| open(&what));
+    finished(opened, found)
+}
+
+/// What was opened, with its set.
+fn finished(
+    opened: Result<Opened, OperationError>,
+    found: LocatedSet,
+) -> Result<OpenedSet, OperationError> {
     match opened {
         Ok(opened) => Ok(OpenedSet {
             opened,

@@ -8,14 +8,16 @@
 //! - A set goes on only with the log of the server that it is of. A restored server has the
 //!   identity of its source, and maybe its timeline.
 //! - If nobody chose a set, an older one is taken only if the point lies before the newer ones.
+//! - If no set fits, the failure names the windows that can be restored.
 
 mod error;
 mod file;
+mod inside;
 mod own;
 mod plan;
 mod request;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -26,11 +28,13 @@ use windlass_repository::{KnownLog, LogPath, LogPlace, LogReader, RepositoryErro
 use crate::caller::Caller;
 use crate::error::OperationError;
 use crate::held::Held;
+use crate::info::base_faults;
 use crate::notice::{Notice, Unobserved};
 use crate::places::{self, LocatedSet, SetRequest, Which};
-use crate::reach::needed_from;
-pub use error::RecoveryError;
+use crate::reach::{ClusterSet, Restorable, needed_from, restorable};
+pub use error::{RecoveryError, WindowShown};
 pub use file::FilePlan;
+pub(crate) use inside::check_inside;
 pub use plan::{Plan, RecoveryPlan};
 pub use request::RecoveryRequest;
 
@@ -45,6 +49,15 @@ pub(crate) fn choose(
         let set = found.open()?;
         return Ok((found, set, None));
     };
+    choose_point(caller, request, recovery)
+}
+
+/// The set that goes on to a point, and how.
+pub(crate) fn choose_point(
+    caller: &Caller,
+    request: &SetRequest,
+    recovery: &RecoveryRequest,
+) -> Result<(LocatedSet, OpenSet, Option<Plan>), OperationError> {
     let quiet = Caller {
         observer: Arc::new(Unobserved),
         ..caller.clone()
@@ -55,7 +68,9 @@ pub(crate) fn choose(
     loop {
         let found = match (places::find(&quiet, &sets), first.take()) {
             // There is no older set.
-            (Err(_), Some(error)) => return Err(error),
+            (Err(_), Some(error)) => {
+                return Err(no_set(error, request, recovery.log.as_deref()));
+            }
             (found, kept) => {
                 first = kept;
                 found?
@@ -73,12 +88,61 @@ pub(crate) fn choose(
                 return Ok((found, set, plan));
             }
             Err(OperationError::Recovery(error)) if is_free && error.is_of_this_set() => {
-                first.get_or_insert(OperationError::Recovery(error));
+                first.get_or_insert((error, system_of(&set)));
                 sets.choice.which = Some(Which::By(before(&set)));
             }
-            Err(error) => return Err(first.unwrap_or(error)),
+            Err(error) => {
+                let first = first.map(|(error, _)| OperationError::Recovery(error));
+                return Err(first.unwrap_or(error));
+            }
         }
     }
+}
+
+/// The failure if no set gets to the point, with what the sets and their log do reach.
+fn no_set(
+    (error, system): (RecoveryError, Option<u64>),
+    request: &SetRequest,
+    log: Option<&Path>,
+) -> OperationError {
+    let windows = system.and_then(|system| windows(request, log, system).ok());
+    match windows.filter(|windows| !windows.is_empty()) {
+        None => error.into(),
+        Some(windows) => RecoveryError::NoSet {
+            error: Box::new(error),
+            windows,
+        }
+        .into(),
+    }
+}
+
+/// The windows of a cluster in these places.
+fn windows(
+    request: &SetRequest,
+    log: Option<&Path>,
+    system: u64,
+) -> Result<Vec<WindowShown>, OperationError> {
+    let sets = places::list(&request.words)?.sets;
+    let faults = base_faults(&sets, &request.words);
+    let sound = sets.iter().filter(|set| !faults.contains_key(&set.set_id));
+    let sets = sound.filter_map(ClusterSet::of);
+    let sets: Vec<_> = sets.filter(|set| set.system == system).collect();
+    let place = log.or(request.words.first().map(PathBuf::as_path));
+    let log = LogPlace::new(place.unwrap_or(Path::new(".")), system);
+    let found = restorable(&log, &sets)?;
+    let shown = |of: &Restorable| {
+        let timeline = of.timeline;
+        let windows = of.windows.iter();
+        let windows = windows.map(move |window| WindowShown::new(timeline, window));
+        windows.collect::<Vec<_>>()
+    };
+    Ok(found.iter().flat_map(shown).collect())
+}
+
+/// The cluster of a set.
+fn system_of(set: &OpenSet) -> Option<u64> {
+    let facts = DatabaseFacts::of_set(&set.description().facts.database).ok()?;
+    facts.system_identifier.parse().ok()
 }
 
 /// The moment before a set was begun, in nanoseconds since 1970.
@@ -119,7 +183,7 @@ fn cluster_plan(
     let fetch = (request.fetch)(&place, log.system());
     let way = Way::new(&facts, &log, request)?;
     own::check(found.open()?, &facts, &mut way.reader())?;
-    let to = way.check(request)?;
+    let (to, stops) = way.check(request)?;
     Ok(RecoveryPlan {
         recovery: Recovery {
             point: request.point.clone(),
@@ -131,6 +195,7 @@ fn cluster_plan(
         place,
         from: facts.stop_lsn,
         to,
+        stops,
         timeline: way.path.timeline(),
     })
 }
@@ -185,10 +250,11 @@ impl<'a> Way<'a> {
         })
     }
 
-    /// How far the log goes. Fails if it does not get to the point.
-    fn check(&self, request: &RecoveryRequest) -> Result<Lsn, OperationError> {
+    /// How far the log goes, and the record at which the server stops, if that is known. Fails if
+    /// the log does not get to the point.
+    fn check(&self, request: &RecoveryRequest) -> Result<(Lsn, Option<Lsn>), OperationError> {
         let up_to = match &request.point {
-            RecoveryPoint::Immediate => return Ok(self.stop),
+            RecoveryPoint::Immediate => return Ok((self.stop, Some(self.stop))),
             RecoveryPoint::Lsn(lsn) => Some(*lsn),
             _ => None,
         };
@@ -217,20 +283,18 @@ impl<'a> Way<'a> {
         if up_to.is_some_and(|lsn| end < lsn) {
             return Err(missing(end, None, gap).into());
         }
-        let mut reader = self.reader();
-        let mut byte = [0];
-        let has_stop = reader.read_at(self.stop, &mut byte)? == 1;
-        let start = if has_stop { self.stop } else { self.from };
+        let (mut reader, start) = self.read()?;
         if start >= end {
             return match request.point {
                 // There is no log behind the set.
-                RecoveryPoint::Latest => Ok(end),
+                RecoveryPoint::Latest => Ok((end, None)),
                 _ => Err(missing(end, None, gap).into()),
             };
         }
         let point = (&request.point, request.inclusive);
         match seek_point(&mut reader, self.segment_bytes, start, point)? {
-            Sought::Found(_) | Sought::Unsure => Ok(end),
+            Sought::Found(at) => Ok((end, Some(at))),
+            Sought::Unsure => Ok((end, None)),
             Sought::Minimal(at) => Err(RecoveryError::Minimal { at }.into()),
             Sought::Missing { stopped, .. } if self.is_before_last(stopped, end) => {
                 Err(RecoveryError::Broken { at: stopped, end }.into())
@@ -238,7 +302,7 @@ impl<'a> Way<'a> {
             Sought::Missing {
                 end: read, last, ..
             } => match request.point {
-                RecoveryPoint::Latest => Ok(end),
+                RecoveryPoint::Latest => Ok((end, None)),
                 _ => Err(missing(read, last, gap).into()),
             },
         }
@@ -246,6 +310,14 @@ impl<'a> Way<'a> {
 
     fn reader(&self) -> LogReader<'_> {
         LogReader::new(self.log, &self.path, self.segment_bytes)
+    }
+
+    /// A reader of the log, and the first record in it that the set does not need.
+    fn read(&self) -> Result<(LogReader<'_>, Lsn), RepositoryError> {
+        let mut reader = self.reader();
+        let mut byte = [0];
+        let has_stop = reader.read_at(self.stop, &mut byte)? == 1;
+        Ok((reader, if has_stop { self.stop } else { self.from }))
     }
 
     /// Whether a position lies before the last segment of the log.

@@ -66,8 +66,8 @@ mod windows;
 mod written;
 
 pub use backup::{
-    BackupOutcome, BackupRequest, Bracket, BracketEnd, BracketFiles, Chain, CrashState, Foreseen,
-    Pinned,
+    BackupOutcome, BackupRequest, Bracket, BracketEnd, BracketFiles, Chain, CrashState,
+    ExpectedChanges, Foreseen, Pinned,
 };
 pub use chain::{ChainBase, ChainFault};
 pub use checksum::{PageState, judge_page, page_checksum};
@@ -85,7 +85,9 @@ pub use layouts::PageRelation;
 pub use lsn::{Lsn, Segment, Timeline};
 pub use manifest::MANIFEST_PATH;
 pub use names::{Fork, is_beside_the_data, is_relation_file, is_skipped_anywhere};
-pub use open::{Apart, Connection, OpenRequest, Programs, Server, UnusableDatabase, server_view};
+pub use open::{
+    Apart, Connection, OpenRequest, Programs, Server, UnusableDatabase, server_view, source_view,
+};
 pub use origin::RestoreId;
 pub use owner::{server_address, socket_owner};
 pub use places::{cluster_around, places_of, running_cluster_around};
@@ -105,7 +107,7 @@ pub use users::user_shown;
 pub use wal::ends::log_ends;
 pub use wal::head::SegmentHead;
 pub use wal::moments::{Sought, last_transaction, seek_point};
-pub use wal::outside::{ReplayedTablespace, replayed_tablespaces};
+pub use wal::outside::{ReplayedTablespace, check_log_inside, replayed_tablespaces};
 pub use wal::records::{Record as LogRecord, Records as LogRecords};
 pub use wal::source::{LogSource, SegmentFiles};
 pub use wal::{LogEnd, WalRange, parse_history};

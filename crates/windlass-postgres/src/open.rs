@@ -9,14 +9,15 @@
 //! a restored copy. Recovery changes it, and so does a server that allows only
 //! read-only transactions.
 //!
-//! The server recovers from backup_label and the log in the directory, and it ends its recovery.
+//! The server recovers from backup_label and the log in the directory, or up to a point in an
+//! archived log, and it ends its recovery.
 //! Windlass does not run it as a hot standby: a standby needs settings at least as large as the
 //! source's, stays closed after too many subtransactions, and cannot be written to.
 //!
 //! Invariants
-//! - The server reaches nothing outside its directory and its scratch directory: no archive, no
-//!   primary, no subscriptions, no links that lead out, and only the libraries that the caller
-//!   named.
+//! - The server reaches nothing outside its directory and its scratch directory: no archive that
+//!   the caller did not name, no primary, no subscriptions, no links that lead out, and only the
+//!   libraries that the caller named.
 //! - The server ends with this process, however this process ends.
 
 mod damage;
@@ -37,11 +38,12 @@ use windlass_engine::Cancel;
 
 use crate::control::Control;
 use crate::error::{IoContext, PostgresError, ServerError, SqlContext};
+use crate::restore::{Recovery, SIGNAL};
 use logins::{Logins, Preloads};
 use process::{Launch, Process};
 pub(crate) use process::{end_with_this_thread, ending, reasons};
 pub use programs::Programs;
-pub use tree::server_view;
+pub use tree::{server_view, source_view};
 
 /// The port of a server that can be reached only by its socket.
 const PORT_DEFAULT: u16 = 5432;
@@ -77,6 +79,10 @@ pub struct OpenRequest {
     pub role: Option<String>,
     /// The cluster's owner; the role of initdb often has the same name.
     pub owner: String,
+    /// Up to where the server recovers, and with which log; without it to the end of the log in the
+    /// directory. The caller has made sure that this log creates no tablespace outside
+    /// ([`check_log_inside`](crate::check_log_inside)).
+    pub recovery: Option<Recovery>,
     /// User and group to run the server as, if this process runs as root.
     pub run_as: Option<(u32, u32)>,
     /// A locked file that the server holds open as long as it lives.
@@ -144,6 +150,9 @@ impl Server {
             let replayed = tree::check_log(&request.data, &control)?;
             let prepared = tree::prepare(&request.data, &request.was, replayed)?;
             configure(&request, &control, &prepared, port)?;
+            if request.recovery.is_some() {
+                write(&request.data.join(SIGNAL), "", request.run_as)?;
+            }
             Ok((control, prepared))
         })?;
         let log = request.scratch.join(LOG_FILE);
@@ -212,6 +221,11 @@ impl Server {
     /// Ends the server. Its directory is then as after a crash.
     pub fn stop(mut self) -> Result<(), PostgresError> {
         self.process.stop()
+    }
+
+    /// Ends the server in order: afterwards, its files have everything that it had in memory.
+    pub fn shut_down(mut self, cancel: &Cancel) -> Result<(), PostgresError> {
+        self.process.shut_down(cancel)
     }
 }
 
@@ -330,6 +344,7 @@ fn configure(
         in_place_tablespaces: prepared.in_place_tablespaces,
         carried: &prepared.carried,
         extra: &request.settings,
+        recovery: request.recovery.as_ref(),
     });
     for (name, text) in [
         (CONFIG_FILE, text.as_str()),

@@ -41,6 +41,7 @@ const IN_PLACE_ALLOWED: &str = "\n# Written by Windlass when it restored this cl
 
 pub use checks::check_unoccupied;
 pub(crate) use checks::running_server;
+pub(crate) use recovery::SIGNAL;
 pub use recovery::{Recovery, RecoveryAction, RecoveryPoint, RecoveryTimeline};
 
 /// What the user asks of a restore.
@@ -162,7 +163,7 @@ impl RestorePlan {
         let mut append = Vec::new();
         let mut block = outgoing::block(&self.facts, self.keep);
         if let Some(recovery) = &self.recovery {
-            block.extend(recovery.block());
+            block.extend(recovery.block().into_bytes());
             let (file, _) = add_to(&mut files, recovery::SIGNAL, self.facts.group_access);
             replace.push((file, Vec::new()));
         }

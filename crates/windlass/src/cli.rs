@@ -14,6 +14,7 @@ mod files;
 mod images;
 mod lab;
 mod mapping;
+mod moment;
 mod open;
 mod operations;
 mod restore;
@@ -31,6 +32,7 @@ pub use choice::{Choice, WHICH_OF_ALL};
 pub use coding::Coding;
 pub use files::{check as check_paths, named as named_files};
 pub use images::{Diff, Extract, MountSet};
+pub use moment::{At, Recovering};
 pub use open::{Open, OpenOptions};
 use windlass_engine::parse_rate_limit;
 
@@ -356,6 +358,10 @@ pub struct Info {
     /// List every file of the set
     #[arg(long)]
     pub files: bool,
+    /// Print metrics of a directory for Prometheus: the newest set of each type, how far the log
+    /// leads, gaps
+    #[arg(long, conflicts_with_all = ["long", "files", "which"])]
+    pub metrics: bool,
     /// Which set
     #[command(flatten)]
     pub choice: Choice,

@@ -14,6 +14,9 @@ use crate::progress::Progress;
 use crate::shared::panicked;
 use crate::waits::Cause;
 
+/// How much a backup read: the name of this number in its report, and among the options of its set.
+pub(crate) const READ_BYTES: &str = "bytes_read";
+
 impl BackupRun {
     /// Refuses a set that would lack bytes, because they were left out and no base has them.
     pub(super) fn check_base(&self, files: &FileTable, facts: &Facts) -> Result<(), EngineError> {
@@ -37,8 +40,12 @@ impl BackupRun {
         &self,
         mut stripes: Vec<StripeWriter>,
         files: FileTable,
-        facts: Facts,
+        mut facts: Facts,
     ) -> Result<Vec<StripeWriter>, EngineError> {
+        if let Some(options) = facts.options.as_object_mut() {
+            let read = self.shared.progress.reader.bytes();
+            options.insert(READ_BYTES.to_owned(), read.into());
+        }
         let description = SetDescription {
             stripes: stripes::describe(&stripes),
             files,

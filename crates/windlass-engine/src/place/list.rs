@@ -8,6 +8,7 @@ use windlass_media::{SetDescription, SetId, StripeHeader, StripeIndex};
 
 use super::stripe::{Found, Stripe, is_just_begun, look, read_footer};
 use super::{SetAbout, SetEntry, SetList, SetState, StripeEntry, UnknownStripe};
+use crate::backup::READ_BYTES;
 use crate::error::{EngineError, damage, read_error};
 use crate::set::places::where_it_may_be;
 use crate::storage::{PlaceFile, Storage};
@@ -262,6 +263,7 @@ fn about(description: &SetDescription) -> SetAbout {
         started: facts.started.clone(),
         finished: facts.finished.clone(),
         file_bytes: files.fold(0, |sum, file| sum.saturating_add(file.bytes)),
+        read_bytes: facts.options[READ_BYTES].as_u64(),
         database: short_words(&facts.database),
     }
 }

@@ -18,20 +18,38 @@ use windlass_image::{ImageSource, SetImage, SetImageOptions};
 use windlass_postgres::{ChainBase, Cluster};
 use windlass_sqlite::Database;
 
-use super::Job;
-use crate::devices::{self, STORAGE};
+use super::{BackupRequest, Job};
+use crate::caller::Caller;
+use crate::devices::{self, DeviceName, STORAGE};
 use crate::error::OperationError;
 use crate::images::AsCluster;
 use crate::places::{self, SetChoice, SetRequest, Which, list, names, short_id};
 
 /// What a backup builds on, or why it is a full one although a base was asked for. None if a full
 /// one was asked for.
-pub(super) type Basis<T> = Option<Result<T, String>>;
+pub(crate) type Basis<T> = Option<Result<T, String>>;
 
 /// What the crate of the database says about a set: something to build on, or why it cannot be.
-pub(super) type Taken<T> = Result<T, String>;
+pub(crate) type Taken<T> = Result<T, String>;
+
+/// Where a base is looked for: in the places of a backup.
+pub(crate) struct BaseSearch<'a> {
+    pub(crate) caller: &'a Caller,
+    pub(crate) request: &'a BackupRequest,
+    pub(crate) devices: &'a [DeviceName],
+}
 
 impl Job<'_> {
+    pub(super) fn search(&self) -> BaseSearch<'_> {
+        BaseSearch {
+            caller: self.caller,
+            request: self.request,
+            devices: &self.devices,
+        }
+    }
+}
+
+impl BaseSearch<'_> {
     /// Finds the base. `is_of` says whether facts of a set are those of this database. The base and
     /// the sets below it become protected from the outputs of the run.
     pub(super) fn base<T>(
@@ -59,7 +77,7 @@ impl Job<'_> {
     }
 
     /// The base of a backup of this cluster.
-    pub(super) fn base_of_cluster(
+    pub(crate) fn base_of_cluster(
         &self,
         cluster: &Cluster,
         outputs: &mut Outputs,
@@ -82,7 +100,7 @@ impl Job<'_> {
     }
 
     /// The base of a backup of this SQLite database.
-    pub(super) fn base_of_file(
+    pub(crate) fn base_of_file(
         &self,
         database: &Database,
         outputs: &mut Outputs,
@@ -104,7 +122,7 @@ impl Job<'_> {
     fn image_of(&self, set: &OpenSet) -> Taken<SetImage> {
         let stripes = set.stripes().iter();
         let stripes: Vec<_> = stripes.map(|one| one.location().into()).collect();
-        let places = devices::directories(&self.devices);
+        let places = devices::directories(self.devices);
         let open = OpenSet::open_among(STORAGE, &stripes, &places, METADATA_LIMIT_DEFAULT);
         let open = Arc::new(open.map_err(|error| error.to_string())?);
         let image = SetImage::open(open, &SetImageOptions::default());
@@ -133,7 +151,7 @@ impl Job<'_> {
         word: &str,
         take: impl Fn(&OpenSet) -> Taken<T>,
     ) -> Result<(OpenSet, T), OperationError> {
-        let places = devices::directories(&self.devices);
+        let places = devices::directories(self.devices);
         let of_places = Which::parse(word)
             .ok()
             .filter(|_| !Path::new(word).exists());
@@ -173,7 +191,7 @@ impl Job<'_> {
         is_of: impl Fn(&Value) -> bool,
         take: impl Fn(&OpenSet) -> Taken<T>,
     ) -> Result<Taken<(OpenSet, T)>, OperationError> {
-        let places: Vec<_> = devices::directories(&self.devices);
+        let places: Vec<_> = devices::directories(self.devices);
         let places: Vec<_> = places.into_iter().filter(|path| path.is_dir()).collect();
         let found = list(&places)?;
         let is_candidate = |set: &&SetEntry| {

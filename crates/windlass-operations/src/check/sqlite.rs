@@ -7,6 +7,7 @@ use windlass_sqlite::{Database, JournalMode, LOCK_WAIT_DEFAULT};
 
 use super::Source;
 use crate::backup::BackupRequest;
+use crate::caller::Caller;
 use crate::checks::{Checks, Finding};
 use crate::devices::{self, DeviceName};
 use crate::error::OperationError;
@@ -16,7 +17,7 @@ use crate::{emptied, outputs};
 pub(super) fn check(
     checks: &mut Checks,
     path: &Path,
-    request: &BackupRequest,
+    (caller, request): (&Caller, &BackupRequest),
 ) -> Result<Source, OperationError> {
     let database = Database::open(path)?;
     database.check_end()?;
@@ -57,12 +58,15 @@ pub(super) fn check(
         },
     );
     let files = vec![real.clone()];
+    let mut outputs = outputs::of_sqlite(path)?;
+    super::base::of_file(checks, (caller, request), &database, &mut outputs);
     Ok(Source {
         bytes,
         volumes: 1,
         files,
         places: vec![real],
-        outputs: outputs::of_sqlite(path)?,
+        outputs,
+        read_bytes: None,
     })
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use windlass_engine::SetEntry;
 use windlass_repository::{LogPlace, RepositoryError, TimelineLog, log_databases, log_systems};
 
+use super::BaseFaults;
 use crate::commits::{DatabaseLog, DatabaseSet};
 use crate::reach::{self, ClusterSet, Restorable};
 
@@ -59,8 +60,9 @@ pub(crate) fn databases_of(places: &[PathBuf], sets: &[SetEntry]) -> Vec<Databas
 }
 
 /// The logs of clusters in these places.
-pub(crate) fn logs_of(places: &[PathBuf], sets: &[SetEntry]) -> Vec<LogInfo> {
-    let sets: Vec<_> = sets.iter().filter_map(ClusterSet::of).collect();
+pub(crate) fn logs_of(places: &[PathBuf], sets: &[SetEntry], faults: &BaseFaults) -> Vec<LogInfo> {
+    let sound = sets.iter().filter(|set| !faults.contains_key(&set.set_id));
+    let sets: Vec<_> = sound.filter_map(ClusterSet::of).collect();
     let mut found = Vec::new();
     for place in places {
         // Whether the place can be read was seen when its sets were listed.

@@ -275,7 +275,7 @@ fn place(device: &str) -> String {
     }
 }
 
-fn label(name: &str, value: &str) -> String {
+pub(super) fn label(name: &str, value: &str) -> String {
     let value = value
         .replace('\\', "\\\\")
         .replace('"', "\\\"")
@@ -287,7 +287,7 @@ fn flag(value: bool) -> f64 {
     f64::from(u8::from(value))
 }
 
-fn append(out: &mut String, text: std::fmt::Arguments<'_>) {
+pub(super) fn append(out: &mut String, text: std::fmt::Arguments<'_>) {
     // Writing into memory does not fail.
     out.write_fmt(text).unwrap_or_default();
 }
@@ -296,11 +296,11 @@ fn append(out: &mut String, text: std::fmt::Arguments<'_>) {
     clippy::cast_precision_loss,
     reason = "metrics are floating-point numbers"
 )]
-fn float(value: u64) -> f64 {
+pub(super) fn float(value: u64) -> f64 {
     value as f64
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a time needs no nanosecond")]
-fn unix_seconds(time: jiff::Timestamp) -> f64 {
+pub(super) fn unix_seconds(time: jiff::Timestamp) -> f64 {
     time.as_millisecond() as f64 / 1e3
 }

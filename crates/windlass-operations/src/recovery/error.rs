@@ -7,6 +7,8 @@ use thiserror::Error;
 use windlass_postgres::{Lsn, Timeline};
 use windlass_repository::RepositoryError;
 
+use crate::reach::Window;
+
 /// Why a cluster cannot recover to a point.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -96,6 +98,65 @@ pub enum RecoveryError {
         /// What is missing there, if the log goes on later.
         gap: Option<Box<RepositoryError>>,
     },
+    /// A set of another kind of database.
+    #[error("only a PostgreSQL cluster is shown at a moment in its log")]
+    NotACluster,
+    /// A server got to the point, and something that it read of the set was damaged.
+    #[error("set {set} is damaged, so what recovered from it cannot be trusted")]
+    Damaged {
+        /// The set.
+        set: String,
+    },
+    /// No set of the places gets to the point.
+    #[error("{error}{}", window_words(windows))]
+    NoSet {
+        /// Why the newest set does not.
+        error: Box<RecoveryError>,
+        /// What can be restored.
+        windows: Vec<WindowShown>,
+    },
+}
+
+/// A window that can be restored, as a message shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WindowShown {
+    /// The timeline.
+    pub timeline: Timeline,
+    /// When its first set ended, as the set says it.
+    pub start_time: String,
+    /// When its last transaction ended; none if there is no log behind its last set.
+    pub last: Option<Timestamp>,
+    /// Where it ends.
+    pub end: Lsn,
+}
+
+impl WindowShown {
+    pub(super) fn new(timeline: Timeline, window: &Window) -> Self {
+        let first = window.sets.first();
+        Self {
+            timeline,
+            start_time: first.map_or_else(String::new, |set| set.stop_time.clone()),
+            last: window.last,
+            end: window.end,
+        }
+    }
+}
+
+fn window_words(windows: &[WindowShown]) -> String {
+    let words = windows.iter().map(|window| {
+        let WindowShown {
+            timeline,
+            start_time,
+            last,
+            end,
+        } = window;
+        let to = last.map_or_else(String::new, |last| format!(" to {last}"));
+        format!("{start_time}{to} ({end}) on timeline {timeline}")
+    });
+    match words.collect::<Vec<_>>().as_slice() {
+        [] => String::new(),
+        words => format!("; what can be restored: {}", words.join(", ")),
+    }
 }
 
 fn lost(is_newest: bool) -> &'static str {

@@ -36,6 +36,8 @@ pub struct RecoveryPlan {
     pub from: Lsn,
     /// How far the log goes.
     pub to: Lsn,
+    /// The record at which the server stops; none if only the server can tell.
+    pub stops: Option<Lsn>,
     /// The timeline at the end.
     pub timeline: Timeline,
 }

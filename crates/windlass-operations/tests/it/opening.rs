@@ -29,6 +29,7 @@ fn opened(place: &std::path::Path) -> OpenedSet {
             words: vec![backups],
             ..SetRequest::default()
         },
+        at: None,
         settings: OpenSettings {
             scratch: Some(place.to_owned()),
             cache_bytes: CACHE_BYTES,

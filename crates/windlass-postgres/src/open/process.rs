@@ -134,6 +134,19 @@ impl Process {
         reasons(&String::from_utf8_lossy(&text))
     }
 
+    /// Lets the server write what it has in memory, and end.
+    pub(super) fn shut_down(&mut self, cancel: &Cancel) -> Result<(), PostgresError> {
+        self.signal(Signal::SIGINT);
+        loop {
+            match self.try_wait()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => return Err(self.failure(status)),
+                None => cancel.check()?,
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
     /// Ends the server at once. Nothing of it has to last.
     pub(super) fn stop(&mut self) -> Result<(), PostgresError> {
         let begun = Instant::now();

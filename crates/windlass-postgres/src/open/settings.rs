@@ -8,6 +8,7 @@
 
 use crate::configuration::Configuration;
 use crate::control::Control;
+use crate::restore::Recovery;
 
 /// Room for replication origins. A set of a subscriber has one for each subscription, and the log
 /// that the server replays names them. A set holds no slots, so otherwise the room stays empty.
@@ -98,10 +99,11 @@ pub(super) struct Wanted<'a> {
     pub(super) in_place_tablespaces: bool,
     pub(super) carried: &'a [(String, String)],
     pub(super) extra: &'a [(String, String)],
+    pub(super) recovery: Option<&'a Recovery>,
 }
 
 /// The content of postgresql.conf. If a name appears twice, the last one wins, so the user's own
-/// settings come last.
+/// settings come after ours. Only the point up to which the server recovers comes after them.
 pub(super) fn configuration(wanted: &Wanted<'_>) -> String {
     let mut text = String::from("# Written by Windlass for an opened set; removed when it ends.\n");
     let mut put = |name: &str, value: &str| text.push_str(&line(name, value));
@@ -113,6 +115,11 @@ pub(super) fn configuration(wanted: &Wanted<'_>) -> String {
     }
     for (name, value) in wanted.extra {
         put(name, value);
+    }
+    if let Some(recovery) = wanted.recovery {
+        // A hot standby needs settings at least as large as the source's.
+        put("hot_standby", "off");
+        text.push_str(&recovery.block());
     }
     text
 }

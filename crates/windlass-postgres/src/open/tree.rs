@@ -9,6 +9,7 @@
 //! - The server may make directories in pg_tblspc only if its log creates tablespaces there, and
 //!   none elsewhere.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -99,6 +100,44 @@ fn moved(entry: &FileEntry, links: &[&[u8]]) -> FileEntry {
     entry
 }
 
+/// The way back: the file table of a directory that a server had open, as a set would have it.
+/// `was` is the table of the set from which the directory came.
+pub fn source_view(now: &FileTable, was: &FileTable) -> FileTable {
+    let links = |table: &FileTable| -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let links = table.0.iter();
+        let links = links.filter(|entry| entry.kind == FileKind::Symlink);
+        links
+            .map(|entry| (entry.path.clone(), entry.link_target.clone()))
+            .collect()
+    };
+    let (kept, targets) = (links(now), links(was));
+    let mut entries: Vec<_> = now
+        .0
+        .iter()
+        .filter_map(|entry| {
+            let mut entry = entry.clone();
+            if let Some(target) = targets.get(&entry.path) {
+                entry.link_target.clone_from(target);
+            }
+            let Some(rest) = entry.path.strip_prefix(TABLESPACES.as_bytes()) else {
+                return Some(entry);
+            };
+            let rest = rest.strip_prefix(b"/")?;
+            let name = &rest[..rest.iter().position(|byte| *byte == b'/')?];
+            let link = [TABLESPACE_LINKS.as_bytes(), name].concat();
+            // A tablespace that was dropped meanwhile has no link any more.
+            if !kept.contains_key(&link) {
+                return None;
+            }
+            entry.path = [TABLESPACE_LINKS.as_bytes(), rest].concat();
+            Some(entry)
+        })
+        .collect();
+    // What lies below a link comes after the link.
+    entries.sort_by(|one, other| one.path.cmp(&other.path));
+    FileTable(entries)
+}
+
 /// What the directory's files said, and what was changed in it.
 pub(super) struct Prepared {
     /// Settings of the source that still apply.
@@ -156,11 +195,7 @@ pub(super) fn check_log(data: &Path, control: &Control) -> Result<Replayed, Post
     let replayed = replayed_in(data, u64::from(control.wal_segment_bytes), start)?;
     let in_place = replayed.iter().any(ReplayedTablespace::is_in_place);
     match replayed.into_iter().find(|space| !space.is_in_place()) {
-        Some(space) => Err(PostgresError::ReplaysOutside {
-            oid: space.oid,
-            location: space.location,
-            what: "an opened server may write only into its own directory",
-        }),
+        Some(space) => Err(space.refused_inside()),
         None => Ok(Replayed { in_place }),
     }
 }
@@ -251,6 +286,17 @@ mod tests {
             "6 PG_VERSION ",
         ];
         assert_eq!(shown, expected);
+        // The way back has the same files, each behind its parent.
+        let back = source_view(&view, &files);
+        let paths = |table: &FileTable| -> Vec<_> {
+            let entries = table.0.iter();
+            entries
+                .map(|entry| (entry.path.clone(), entry.file, entry.link_target.clone()))
+                .collect()
+        };
+        let mut expected = paths(&files);
+        expected.sort();
+        assert_eq!(paths(&back), expected);
     }
 
     #[test]

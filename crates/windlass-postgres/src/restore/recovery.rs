@@ -20,7 +20,7 @@ use crate::facts::DatabaseFacts;
 use crate::lsn::{Lsn, Timeline};
 
 /// The file that makes a server do an archive recovery, and then end it.
-pub(super) const SIGNAL: &str = "recovery.signal";
+pub(crate) const SIGNAL: &str = "recovery.signal";
 const INTRODUCTION: &str = "\n# Written by Windlass when it restored this cluster: how far the \
      server recovers.\n";
 /// There is nothing in this archive, so the server goes on with the log in its own directory.
@@ -137,8 +137,8 @@ impl Recovery {
         }
     }
 
-    /// Lines for the end of postgresql.auto.conf.
-    pub(crate) fn block(&self) -> Vec<u8> {
+    /// Lines for the end of a configuration file.
+    pub(crate) fn block(&self) -> String {
         let mut text = INTRODUCTION.to_owned();
         let own = self.point.setting();
         let own_name = own.as_ref().map(|(name, _)| *name);
@@ -172,7 +172,7 @@ impl Recovery {
         ] {
             put_setting(&mut text, name, value);
         }
-        text.into_bytes()
+        text
     }
 }
 
@@ -234,7 +234,7 @@ mod tests {
         let mut recovery = Recovery::to(RecoveryPoint::Name(r"it's a \ name".into()));
         recovery.timeline = RecoveryTimeline::Number(Timeline(3));
         recovery.fetch = Some(r"cp '/a b/%f' %p".into());
-        let text = String::from_utf8(recovery.block()).unwrap();
+        let text = recovery.block();
         let lines: Vec<_> = text.lines().skip(2).collect();
         let expected = [
             "recovery_target = ''",

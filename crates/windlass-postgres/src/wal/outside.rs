@@ -40,7 +40,7 @@ pub fn replayed_tablespaces(
     }
     let segment_bytes = u64::from(facts.wal_segment_bytes);
     let mut segments = ImageSegments::new(files, segment_bytes);
-    let mut created = created_in(&mut segments, segment_bytes, facts.start_lsn)?;
+    let mut created = created_in(&mut segments, segment_bytes, (facts.start_lsn, None))?;
     created.retain(|space| !space.is_in_place());
     Ok(created)
 }
@@ -69,14 +69,26 @@ pub(crate) fn replayed_in(
         (number, directory.join(segment.name(segment_bytes)))
     };
     let mut segments = SegmentFiles::new(found.into_iter().map(path));
-    created_in(&mut segments, segment_bytes, start)
+    created_in(&mut segments, segment_bytes, (start, None))
+}
+
+/// Refuses a log that creates a tablespace at its path in the source. `from` is where a record
+/// begins, and `up_to` where replay ends, if that is known.
+pub fn check_log_inside(
+    source: &mut dyn LogSource,
+    segment_bytes: u64,
+    (from, up_to): (Lsn, Option<Lsn>),
+) -> Result<(), PostgresError> {
+    let replayed = created_in(source, segment_bytes, (from, up_to))?;
+    let outside = replayed.into_iter().find(|space| !space.is_in_place());
+    outside.map_or(Ok(()), |space| Err(space.refused_inside()))
 }
 
 /// Reads a log as far as it can be read, because a server replays no more than that.
 fn created_in(
     source: &mut dyn LogSource,
     segment_bytes: u64,
-    start: Lsn,
+    (start, up_to): (Lsn, Option<Lsn>),
 ) -> Result<Vec<ReplayedTablespace>, PostgresError> {
     let mut records = match Records::open(source, segment_bytes, start, &MANAGERS) {
         // A server cannot begin here either, and its own error says more about the reason.
@@ -85,6 +97,9 @@ fn created_in(
     };
     let mut created = Vec::new();
     while let Some((record, effect)) = next_effect(&mut records)? {
+        if up_to.is_some_and(|end| record.start >= end) {
+            break;
+        }
         if let Effect::TablespaceCreated { tablespace, path } = effect {
             created.push(ReplayedTablespace {
                 oid: tablespace,
@@ -100,6 +115,15 @@ impl ReplayedTablespace {
     /// True if replay creates it as a directory in pg_tblspc.
     pub(crate) fn is_in_place(&self) -> bool {
         self.location.as_os_str().is_empty()
+    }
+
+    /// Why a server that may write only into its own directory cannot replay the log.
+    pub(crate) fn refused_inside(self) -> PostgresError {
+        PostgresError::ReplaysOutside {
+            oid: self.oid,
+            location: self.location,
+            what: "an opened server may write only into its own directory",
+        }
     }
 
     /// Makes the directory; without it the server would not recover.

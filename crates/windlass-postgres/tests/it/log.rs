@@ -236,6 +236,7 @@ fn a_directory_whose_log_creates_a_tablespace_is_not_opened() {
         settings: Vec::new(),
         role: None,
         owner: "postgres".into(),
+        recovery: None,
         run_as: None,
         lock: None,
     };

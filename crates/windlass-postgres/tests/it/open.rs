@@ -47,6 +47,7 @@ impl Opened {
             settings: Vec::new(),
             role: None,
             owner: self.owner.clone(),
+            recovery: None,
             run_as: None,
             lock: None,
         }

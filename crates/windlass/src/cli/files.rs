@@ -39,19 +39,25 @@ fn of(cli: &Cli) -> Files {
             files.of_watching(&verify.watching);
         }
         Command::Info(info) => files.of_set(&info.set),
-        Command::Diff(diff) => files.of_set([&diff.first, &diff.second]),
+        Command::Diff(diff) => {
+            files.of_set([&diff.first]);
+            files.of_set(&diff.second);
+            files.of_moment(&diff.log.log_from, &diff.recovering.scratch);
+        }
         Command::Extract(extract) => {
             files.of_set([&extract.set]);
+            files.of_moment(&extract.at.log.log_from, &extract.recovering.scratch);
             files.add([&extract.into], "the extracted files go there");
         }
         Command::Mount(mount) => {
             files.of_set([&mount.set]);
+            files.of_moment(&mount.at_moment.log.log_from, &mount.recovering.scratch);
             files.add([&mount.at], "the set is mounted there");
             files.add(&mount.overlay, "the changes are kept there");
         }
         Command::Open(open) => {
             files.of_set(&open.set);
-            files.add(&open.opening.scratch, SCRATCH);
+            files.of_moment(&open.at.log.log_from, &open.opening.scratch);
         }
         Command::Events(events) => {
             files.add([&events.file], "the events are read from there");
@@ -78,6 +84,7 @@ fn of(cli: &Cli) -> Files {
     files
 }
 
+const LOG: &str = "the log is read from there";
 const DATABASE: &str = "it is the database";
 const SCRATCH: &str = "it is the scratch directory";
 const STRIPE: &str = "a stripe is written there";
@@ -103,6 +110,11 @@ impl Files {
     fn add<P: Into<PathBuf>>(&mut self, paths: impl IntoIterator<Item = P>, what: &'static str) {
         let paths = paths.into_iter().map(|path| (path.into(), what));
         self.0.extend(paths);
+    }
+
+    fn of_moment(&mut self, log: &Option<PathBuf>, scratch: &Option<PathBuf>) {
+        self.add(log, LOG);
+        self.add(scratch, SCRATCH);
     }
 
     fn of_log(&mut self, file: &Path, place: &Path) {
@@ -133,7 +145,7 @@ impl Files {
         self.add(files.into_iter().flatten(), BESIDE);
         let spaces = restore.tablespace_map.iter().map(|(_, becomes)| becomes);
         self.add(spaces, "this run restores a tablespace there");
-        self.add(&restore.target.log_from, "the log is read from there");
+        self.add(&restore.target.log_from, LOG);
         self.of_watching(&restore.watching);
     }
 

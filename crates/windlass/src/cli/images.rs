@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use windlass_engine::parse_amount;
-use windlass_postgres::RelationPattern;
+use windlass_postgres::{RecoveryPoint, RelationPattern};
 
-use super::Choice;
 use super::mapping::parse_relation;
+use super::moment::{AtLog, point};
+use super::{At, Choice, Recovering};
 
 /// `windlass diff`
 #[derive(Debug, Args)]
@@ -16,9 +17,10 @@ pub struct Diff {
     /// DIRECTORY@TIME choose a set of a directory
     #[arg(value_name = "IMAGE")]
     pub first: PathBuf,
-    /// The image to compare it with, of the same kind of database
-    #[arg(value_name = "IMAGE")]
-    pub second: PathBuf,
+    /// The image to compare it with, of the same kind of database [default: the first, if there are
+    /// two moments]
+    #[arg(value_name = "IMAGE", required_unless_present = "moment")]
+    pub second: Option<PathBuf>,
     /// Take sets of this database only, when a directory holds sets of several
     #[arg(long = "database", value_name = "NAME")]
     pub of: Option<String>,
@@ -31,6 +33,16 @@ pub struct Diff {
     /// Read and compare everything. Rely on no checksums
     #[arg(long)]
     pub every_byte: bool,
+    /// PostgreSQL: the first image at this moment in its log: a time with its zone, a position of
+    /// the log, or `latest`. A second --at is the moment of the second image
+    #[arg(id = "moment", long = "at", value_name = "TIME|LSN|latest", value_parser = point)]
+    pub at: Vec<RecoveryPoint>,
+    /// Where the log is
+    #[command(flatten)]
+    pub log: AtLog,
+    /// How the sets are recovered
+    #[command(flatten)]
+    pub recovering: Recovering,
 }
 
 /// `windlass extract`
@@ -52,6 +64,12 @@ pub struct Extract {
     /// Which set
     #[command(flatten)]
     pub choice: Choice,
+    /// At a moment
+    #[command(flatten)]
+    pub at: At,
+    /// How the set is recovered
+    #[command(flatten)]
+    pub recovering: Recovering,
 }
 
 /// `windlass mount`
@@ -64,7 +82,7 @@ pub struct MountSet {
     #[arg(value_name = "DIRECTORY")]
     pub at: PathBuf,
     /// Accept changes and keep them in this directory: a new one, or that of an earlier mount
-    #[arg(long, value_name = "DIRECTORY")]
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "moment")]
     pub overlay: Option<PathBuf>,
     /// Memory for decoded frames
     #[arg(long, value_name = "SIZE", value_parser = parse_amount, default_value = "64MiB", env = "WINDLASS_CACHE")]
@@ -87,4 +105,10 @@ pub struct MountSet {
     /// Which set
     #[command(flatten)]
     pub choice: Choice,
+    /// At a moment
+    #[command(flatten)]
+    pub at_moment: At,
+    /// How the set is recovered
+    #[command(flatten)]
+    pub recovering: Recovering,
 }

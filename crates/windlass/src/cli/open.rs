@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::Choice;
+use super::{At, Choice};
 use windlass_engine::parse_amount;
 
 /// `windlass open`
@@ -25,6 +25,9 @@ pub struct Open {
     /// Which set
     #[command(flatten)]
     pub choice: Choice,
+    /// At a moment
+    #[command(flatten)]
+    pub at: At,
     /// How it is opened
     #[command(flatten)]
     pub opening: OpenOptions,
@@ -38,6 +41,8 @@ Examples:
       Bring one table back into production.
   windlass open --writable /disk1/pg
       Open a copy to try things on, until Ctrl-C.
+  windlass open /disk1/pg --at 2026-11-23T09:59:00+01:00 -- psql
+      Look around as of a moment, with the log that is archived beside the sets.
   windlass open /backup/shop -- sqlite3 {} .tables
       Ask a backup of a SQLite database.";
 

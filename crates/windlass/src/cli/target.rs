@@ -93,7 +93,7 @@ impl Targets {
 }
 
 /// The command with which a server fetches its log from a place.
-fn fetch(place: &Path, system: u64) -> String {
+pub(super) fn fetch(place: &Path, system: u64) -> String {
     let program = std::env::current_exe().unwrap_or_else(|_| "windlass".into());
     // The server replaces %f, %p and %%, and a shell reads the rest.
     let word = |path: &Path| {
@@ -109,18 +109,18 @@ fn fetch(place: &Path, system: u64) -> String {
     )
 }
 
-fn time(text: &str) -> Result<Timestamp, String> {
+pub(super) fn time(text: &str) -> Result<Timestamp, String> {
     text.parse().map_err(|_| {
         "write a day, a time and its zone: 2026-11-21T12:00:00+01:00, or '2026-11-21 11:00:00Z'"
             .to_owned()
     })
 }
 
-fn lsn(text: &str) -> Result<Lsn, String> {
+pub(super) fn lsn(text: &str) -> Result<Lsn, String> {
     Lsn::parse(text).ok_or_else(|| "write two numbers in hexadecimal digits: 0/3000028".to_owned())
 }
 
-fn timeline(text: &str) -> Result<RecoveryTimeline, String> {
+pub(super) fn timeline(text: &str) -> Result<RecoveryTimeline, String> {
     match text {
         "latest" => Ok(RecoveryTimeline::Latest),
         "current" => Ok(RecoveryTimeline::Current),

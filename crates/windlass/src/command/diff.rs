@@ -14,8 +14,19 @@ use crate::{output, requests, signals};
 
 pub fn run(global: &Global, arguments: &Diff) -> Result<Code, Failure> {
     let cancel = signals::cancel_on_signals()?;
-    let image = |place: &Path| ImageRequest {
+    let second = match (&arguments.second, arguments.at.len()) {
+        (_, 3..) => return Err(too_many()),
+        (Some(second), _) => second,
+        (None, 2) => &arguments.first,
+        (None, _) => return Err(one_image()),
+    };
+    let moment = |index: usize| {
+        let point = arguments.at.get(index);
+        point.map(|point| arguments.log.request(point, &arguments.recovering))
+    };
+    let image = |place: &Path, index: usize| ImageRequest {
         place: place.to_owned(),
+        at: moment(index),
         choice: SetChoice {
             of: arguments.of.clone(),
             ..SetChoice::default()
@@ -23,8 +34,8 @@ pub fn run(global: &Global, arguments: &Diff) -> Result<Code, Failure> {
         configured: global.configured.clone(),
     };
     let request = DiffRequest {
-        first: image(&arguments.first),
-        second: image(&arguments.second),
+        first: image(&arguments.first, 0),
+        second: image(second, 1),
         believe: match (arguments.every_byte, arguments.quick) {
             (true, _) => Believe::Nothing,
             (false, true) => Believe::All,
@@ -40,4 +51,18 @@ pub fn run(global: &Global, arguments: &Diff) -> Result<Code, Failure> {
         false => show::lines(&outcome.report, arguments.pages),
     }
     Ok(outcome.ending().into())
+}
+
+fn one_image() -> Failure {
+    Failure::usage(
+        "there is nothing to compare with".to_owned(),
+        "Name a second image, or a second moment with --at.",
+    )
+}
+
+fn too_many() -> Failure {
+    Failure::usage(
+        "--at: there are two images, so there are no more than two moments".to_owned(),
+        "Write --at once for the first image, and a second time for the second one.",
+    )
 }

@@ -12,6 +12,7 @@ pub fn run(global: &Global, arguments: &Extract) -> Result<Code, Failure> {
     let words = std::slice::from_ref(&arguments.set);
     let request = ExtractRequest {
         set: requests::sets(global, words, &arguments.choice),
+        at: arguments.at.request(&arguments.recovering),
         into: arguments.into.clone(),
         patterns: arguments.patterns.clone(),
         relations: arguments.relation.clone(),

@@ -1,5 +1,6 @@
 //! `windlass info`: describes a set, or what is left of a damaged one.
 
+mod chains;
 mod list;
 pub(super) mod logs;
 
@@ -11,6 +12,7 @@ use windlass_engine::{EngineError, show_size, to_json};
 use windlass_operations::Ending;
 use windlass_operations::denied::Denied;
 use windlass_operations::info::{InfoOutcome, NamedInfo, SetView, StripeView, info};
+use windlass_operations::metrics::metrics_of_place;
 use windlass_postgres::RelationNames;
 
 use crate::cli::{Global, Info};
@@ -21,11 +23,29 @@ use crate::{hints, output, requests};
 pub fn run(global: &Global, arguments: &Info) -> Result<Code, Failure> {
     let caller = requests::quiet_caller(global);
     let request = requests::sets(global, &arguments.set, &arguments.choice);
+    if arguments.metrics && global.json {
+        return Err(Failure::usage(
+            "--metrics and --json: both are all that is printed".to_owned(),
+            "Leave one of them out.",
+        ));
+    }
     let ending = match info(&caller, &request)? {
+        InfoOutcome::Places(places) if arguments.metrics => {
+            output::text(&metrics_of_place(&places));
+            Ending::Done
+        }
+        InfoOutcome::Sets(_) if arguments.metrics => return Err(no_place()),
         InfoOutcome::Sets(sets) => show(global, arguments, &sets),
         InfoOutcome::Places(places) => list::show(global, arguments, &places)?,
     };
     Ok(ending.into())
+}
+
+fn no_place() -> Failure {
+    Failure::usage(
+        "--metrics: metrics are about all sets of a directory".to_owned(),
+        "Name the directory.",
+    )
 }
 
 /// Shows sets, one after another.

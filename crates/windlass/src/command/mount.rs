@@ -19,6 +19,7 @@ pub fn run(global: &Global, arguments: &MountSet) -> Result<Code, Failure> {
     let words = std::slice::from_ref(&arguments.set);
     let request = MountRequest {
         set: requests::sets(global, words, &arguments.choice),
+        at_moment: arguments.at_moment.request(&arguments.recovering),
         at: arguments.at.clone(),
         overlay: arguments.overlay.clone(),
         cache_bytes: arguments.cache,
@@ -26,7 +27,7 @@ pub fn run(global: &Global, arguments: &MountSet) -> Result<Code, Failure> {
         allow_other: arguments.allow_other,
         direct_io: arguments.direct_io,
     };
-    let mounted = mount(&requests::quiet_caller(global), &request)?;
+    let mounted = mount(&requests::quiet_caller(global), &request, &cancel)?;
     say_mounted(global, &mounted);
     if arguments.detached {
         detach::leave(output::degraded(Code::Done))?;

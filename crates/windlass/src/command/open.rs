@@ -42,6 +42,7 @@ pub fn run(global: &Global, arguments: &Open) -> Result<Code, Failure> {
     let begun = Instant::now();
     let request = OpenRequest {
         set: requests::sets(global, &arguments.set, &arguments.choice),
+        at: arguments.at.recovery(),
         settings: requests::opening(&arguments.opening, arguments.writable),
     };
     let opened = open(&requests::quiet_caller(global), &request, &asked.end);

@@ -58,7 +58,18 @@ pub fn hint(error: &RepositoryError) -> Option<String> {
 
 /// The message and the hint for a point to which a cluster cannot recover.
 pub fn recovery(error: &RecoveryError) -> (String, Option<String>) {
+    if let RecoveryError::NoSet { error: inner, .. } = error {
+        let (words, hint) = recovery(inner);
+        let message = error.to_string().replacen(&inner.to_string(), &words, 1);
+        let is_before = matches!(**inner, RecoveryError::BeforeSet { .. });
+        let choose = "Choose a moment that can be restored.".to_owned();
+        return (message, if is_before { Some(choose) } else { hint });
+    }
     let hint = match error {
+        RecoveryError::NotACluster => "Leave --at out. A restore can go back to a moment.",
+        RecoveryError::Damaged { .. } => {
+            "`windlass verify` of the set says what is lost. Choose another set with --set."
+        }
         RecoveryError::NotOfDatabase { .. } => {
             "Take --target-time, --target-latest or --target-immediate."
         }

@@ -84,6 +84,9 @@ fn a_backup_builds_on_the_newest_set_that_fits_and_says_so() {
         "{said}"
     );
     assert!(said.contains("hint: "), "{said}");
+    let check = || text(&run(&["check", &conninfo, "--to", sets, "--type", "incr"]));
+    let said = check();
+    assert!(said.contains("(full-instead)"), "{said}");
     let first = back_up("incr", &[], 3);
     assert_eq!(
         (word(&first, "type"), &first["base"]),
@@ -93,6 +96,12 @@ fn a_backup_builds_on_the_newest_set_that_fits_and_says_so() {
     source.sql("postgres", "INSERT INTO t SELECT generate_series(1, 100)");
     let second = back_up("incr", &["--strict"], 0);
     assert_eq!(word(&second, "base"), word(&first, "set_id"));
+    let said = check();
+    let base = format!(
+        "builds on set {} (incr): reads about ",
+        word(&second, "set_id")
+    );
+    assert!(said.contains(&base), "{said}");
     let third = back_up("incr", &["--strict"], 0);
     assert_eq!(word(&third, "base"), word(&second, "set_id"));
     let fourth = back_up("diff", &["--strict"], 0);

@@ -142,6 +142,78 @@ fn two_copies_of_a_stripe_are_both_listed() {
 }
 
 #[test]
+fn what_hangs_on_what_is_drawn_and_a_missing_base_is_named() {
+    let place = Place::new();
+    let (db, sets) = place.ends();
+    let full = place.back_up();
+    for (number, kind) in [(1, "incr"), (2, "incr"), (3, "diff")] {
+        place.ledger.commit(20 + number, 20 + number);
+        let words = ["backup", &db, "--to", &sets, "--type", kind, "--strict"];
+        let output = windlass(&words);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    }
+    let links = |code: i32| {
+        let (found, document) = json(&["info", &sets]);
+        assert_eq!(found, code, "{document}");
+        let chains = document["chains"].as_array().unwrap();
+        assert_eq!(chains.len(), 1, "{document}");
+        assert_eq!(chains[0]["database"], "shop.db");
+        (chains[0]["sets"].as_array().unwrap().clone(), document)
+    };
+    let shape = |links: &[serde_json::Value]| -> Vec<_> {
+        let number = |link: &serde_json::Value, key: &str| link[key].as_u64().unwrap();
+        let link = |link| (number(link, "depth"), number(link, "needed_by"));
+        links.iter().map(link).collect()
+    };
+    let (all, _) = links(0);
+    assert_eq!(shape(&all), [(0, 3), (1, 1), (2, 0), (1, 0)]);
+    for link in &all {
+        assert!(link["bytes_read"].as_u64() > Some(0), "{link}");
+        assert!(link["stored_bytes"].as_u64() > Some(0), "{link}");
+        assert!(link["fault"].is_null(), "{link}");
+    }
+    let printed = info(&sets, 0);
+    assert_eq!(printed.matches("\nchain         ").count(), 5, "{printed}");
+    assert!(printed.contains("  3 sets need it"), "{printed}");
+    let second = &all[1]["set_id"].as_str().unwrap()[..8];
+    assert!(printed.contains(&format!("  on {second}  ")), "{printed}");
+    let metrics = |name: &str, rest: &str| {
+        let printed = info_with(&["--metrics", &sets], 0);
+        let series = format!("windlass_place_{name}{{database=\"shop.db\",key=\"{db}\"{rest}}} ");
+        let line = printed.lines().find_map(|line| line.strip_prefix(&series));
+        let line = line.unwrap_or_else(|| panic!("{series}: {printed}"));
+        line.parse::<f64>().unwrap()
+    };
+    assert_eq!(metrics("sets", ",type=\"incr\""), 2.0);
+    assert_eq!(metrics("unusable_sets", ""), 0.0);
+    let newest = |kind: &str| metrics("newest_set_time_seconds", &format!(",type=\"{kind}\""));
+    assert!(newest("full") <= newest("incr") && newest("incr") <= newest("diff"));
+    // All that hangs on a set that is gone says so.
+    let id = all[0]["set_id"].as_str().unwrap();
+    std::fs::remove_file(&full).unwrap();
+    let (left, document) = links(4);
+    assert_eq!(shape(&left), [(0, 1), (1, 0), (0, 0)]);
+    for link in &left {
+        let fault = link["fault"].as_str().unwrap();
+        assert!(
+            fault.contains(&format!("builds on set {id}, which is missing")),
+            "{fault}"
+        );
+    }
+    for set in document["sets"].as_array().unwrap() {
+        assert_eq!(set["restorable"], false, "{set}");
+    }
+    assert_eq!(metrics("unusable_sets", ""), 3.0);
+    let printed = info(&sets, 4);
+    assert_eq!(printed.matches("  no base: set ").count(), 3, "{printed}");
+    assert_eq!(
+        printed.matches("cannot be restored: ").count(),
+        3,
+        "{printed}"
+    );
+}
+
+#[test]
 fn a_line_break_in_a_path_is_shown_as_what_it_is() {
     let place = Place::new();
     let odd = place.path("odd\nname.db");

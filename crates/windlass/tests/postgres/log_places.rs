@@ -83,6 +83,18 @@ fn info_and_verify_know_windows_gaps_and_damage_of_a_log() {
     assert!(new["last_transaction"].as_str() > Some(&before), "{new}");
     let printed = text(&windlass(&["info", &place]));
     assert_eq!(printed.matches("restorable    ").count(), 2, "{printed}");
+    let printed = text(&windlass(&["info", "--metrics", &place]));
+    let gaps = printed
+        .lines()
+        .find(|line| line.starts_with("windlass_place_log_gaps{"));
+    assert!(
+        gaps.is_some_and(|line| line.ends_with("timeline=\"1\"} 1")),
+        "{printed}"
+    );
+    assert!(
+        printed.contains("windlass_place_restorable_end_time_seconds{"),
+        "{printed}"
+    );
     let printed = text(&windlass(&["verify", &place]));
     assert!(printed.contains("is not whole"), "{printed}");
     // A byte inside a frame: only who reads everything sees it.

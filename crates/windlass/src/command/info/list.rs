@@ -4,10 +4,10 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use windlass_engine::media::BackupType;
-use windlass_engine::{SetEntry, SetState, UnknownStripe, show_size};
+use windlass_engine::{EngineError, SetEntry, SetState, UnknownStripe, show_size};
 use windlass_operations::Ending;
 use windlass_operations::denied::Denied;
-use windlass_operations::info::{PlaceInfo, worse};
+use windlass_operations::info::{BaseFaults, PlaceInfo, worse};
 
 use crate::cli::{Global, Info};
 use crate::exit::Failure;
@@ -48,8 +48,10 @@ pub(super) fn show(
         }
     } else {
         let faults = places.sets.iter().filter_map(|set| set.state.fault());
-        ending = faults.fold(ending, worse);
-        short(&places.sets);
+        let shown = places.sets.iter().map(|set| &set.set_id);
+        let baseless = shown.filter_map(|id| places.base_faults.get(id));
+        ending = faults.chain(baseless).fold(ending, worse);
+        short(&places.sets, &places.base_faults);
         for (of, newest) in &places.others {
             let typed = quoted(of.key());
             output::line(&format!(
@@ -60,6 +62,7 @@ pub(super) fn show(
     for unknown in &places.unknown {
         output::line(&unknown_line(unknown));
     }
+    super::chains::show(&places.chains, &places.logs);
     super::logs::show(&places.logs);
     super::logs::show_databases(&places.database_logs);
     for below in &places.below {
@@ -116,6 +119,7 @@ fn document(sets: Vec<Value>, places: &PlaceInfo) -> Value {
     let unfinished = places.unfinished.iter().map(|path| path.to_string_lossy());
     json!({
         "sets": sets,
+        "chains": super::chains::document(&places.chains, &places.logs),
         "logs": super::logs::document(&places.logs, &places.database_logs),
         "damaged_files": unknown.collect::<Vec<_>>(),
         "unfinished": unfinished.collect::<Vec<_>>(),
@@ -123,13 +127,14 @@ fn document(sets: Vec<Value>, places: &PlaceInfo) -> Value {
 }
 
 /// Shows one line for each set.
-fn short(sets: &[SetEntry]) {
+fn short(sets: &[SetEntry], faults: &BaseFaults) {
     if sets.is_empty() {
         return;
     }
     let now = Timestamp::now();
     let all: Vec<_> = sets.iter().filter_map(Identity::of).collect();
-    let rows: Vec<Row> = sets.iter().map(|set| row(set, now, &all)).collect();
+    let row = |set: &SetEntry| row(set, now, &all, faults.get(&set.set_id));
+    let rows: Vec<Row> = sets.iter().map(row).collect();
     let heads = HEADS.map(str::to_owned);
     let width = |column: usize| {
         let words = rows.iter().chain([&heads]).map(|row| &row[column]);
@@ -161,16 +166,17 @@ fn database(of: &Identity, all: &[Identity]) -> String {
     }
 }
 
-fn row(set: &SetEntry, now: Timestamp, all: &[Identity]) -> Row {
+fn row(set: &SetEntry, now: Timestamp, all: &[Identity], fault: Option<&EngineError>) -> Row {
     let of = Identity::of(set);
     let unknown = || "?".to_owned();
     let about = set.about.as_ref();
     let stored = set.bytes();
     // The stripes that are missing would count, too.
     let whole = about.filter(|_| matches!(set.state, SetState::Sealed));
-    let state = match set.state.fault() {
-        None => set.state.name().to_owned(),
-        Some(fault) => format!("{}: {fault}", set.state.name()),
+    let state = match (set.state.fault(), fault) {
+        (Some(fault), _) => format!("{}: {fault}", set.state.name()),
+        (None, Some(fault)) => format!("no base: {fault}"),
+        (None, None) => set.state.name().to_owned(),
     };
     [
         short_id(set),
@@ -208,7 +214,7 @@ fn label(facts: &Value) -> String {
     shown
 }
 
-fn type_name(kind: BackupType) -> &'static str {
+pub(super) fn type_name(kind: BackupType) -> &'static str {
     match kind {
         BackupType::Full => "full",
         BackupType::Diff => "diff",

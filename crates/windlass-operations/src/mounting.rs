@@ -92,11 +92,11 @@ pub fn mount(
         frame_cache_bytes: request.cache_bytes.unwrap_or(defaults.frame_cache_bytes),
         ..defaults
     };
-    // Nobody waits for a recovery to hear that nothing can be mounted there.
-    let at = Mount::place(&request.at)?;
     let what = match &request.at_moment {
         Some(moment) => {
             let chosen = ChosenMoment::find(caller, &request.set, &moment.recovery)?;
+            // Nobody waits for a recovery to hear that nothing can be mounted there.
+            Mount::place(&request.at)?;
             Mountable::recovered(chosen.recover(caller, &moment.settings, cancel)?)
         }
         None => Mountable::find(caller, &request.set, &image_options)?,
@@ -112,6 +112,7 @@ pub fn mount(
         on_damage: Some(tell_damage(&caller.observer, &messages)),
     };
     // This comes before the overlay is made, because a failure would leave the overlay behind.
+    let at = Mount::place(&request.at)?;
     options.check_room()?;
     if let Some(overlay) = &request.overlay {
         what.outputs.check(overlay)?;

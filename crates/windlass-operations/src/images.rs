@@ -12,7 +12,7 @@ use windlass_engine::media::{Facts, FileEntry, FileFlags, FileKind, FileNo, File
 use windlass_image::{
     Checksummed, DirectoryImage, Image, ImageError, ImageStatistics, SetImage, SetImageOptions,
 };
-use windlass_postgres::{ClusterFiles, Control, ReadError};
+use windlass_postgres::Control;
 use windlass_sqlite::{Database, PinnedReader, PinnedState};
 
 use crate::caller::{Caller, ProcessUse};
@@ -21,6 +21,8 @@ use crate::places::{self, Configured, SetChoice, SetRequest};
 use crate::privilege;
 use crate::recovered::{ChosenMoment, MomentRequest, RecoveredImage};
 use crate::snapshots::SnapshotImage;
+
+pub use crate::as_cluster::AsCluster;
 
 /// The path of the database's file in any image of a SQLite database, whatever the file is called
 /// on disk.
@@ -339,18 +341,5 @@ impl Image for PinnedImage {
             path: self.place.clone(),
             source: std::io::Error::other(error),
         })
-    }
-}
-
-/// An image in the form that the readers of catalogs take.
-pub struct AsCluster<'a>(pub &'a dyn Image);
-
-impl ClusterFiles for AsCluster<'_> {
-    fn files(&self) -> &FileTable {
-        self.0.files()
-    }
-
-    fn read(&self, file: FileNo, offset: u64, into: &mut [u8]) -> Result<usize, ReadError> {
-        Ok(self.0.read(file, offset, into)?)
     }
 }

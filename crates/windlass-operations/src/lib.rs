@@ -57,6 +57,7 @@
 
 pub mod advice;
 mod archive;
+mod as_cluster;
 mod backup;
 mod caller;
 mod captured;

@@ -10,8 +10,8 @@ use windlass_postgres::{DatabaseFacts, log_ends};
 use windlass_repository::LogReader;
 
 use super::RecoveryError;
+use crate::as_cluster::AsCluster;
 use crate::error::OperationError;
-use crate::images::AsCluster;
 
 /// Refuses log that differs from what the set has of it.
 pub(super) fn check(

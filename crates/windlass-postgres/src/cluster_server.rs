@@ -122,7 +122,7 @@ impl ClusterServer {
     pub fn prepare_recovery(&self) -> Result<(), PostgresError> {
         let path = self.data.join(SETTINGS);
         let mut text = settings(&path)?;
-        text.extend(recovery().block());
+        text.extend(recovery().block().into_bytes());
         let written = windlass_engine::durable::write(&path, &text, PRIVATE_MODE);
         written.doing("write", &path)?;
         let signal = self.data.join(SIGNAL);
@@ -134,7 +134,7 @@ impl ClusterServer {
     pub fn end_recovery(&self) -> Result<(), PostgresError> {
         let path = self.data.join(SETTINGS);
         let text = settings(&path)?;
-        let block = recovery().block();
+        let block = recovery().block().into_bytes();
         if let Some(at) = find(&text, &block) {
             let rest = [&text[..at], &text[at + block.len()..]].concat();
             let written = windlass_engine::durable::write(&path, &rest, PRIVATE_MODE);

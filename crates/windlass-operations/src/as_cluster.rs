@@ -1,4 +1,5 @@
-//! An image in the form in which the readers of catalogs and of the log take the files of a cluster.
+//! An image in the form in which the readers of catalogs and of the log take the files of a
+//! cluster.
 
 use windlass_engine::media::{FileNo, FileTable};
 use windlass_image::Image;

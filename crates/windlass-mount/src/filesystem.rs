@@ -423,7 +423,6 @@ impl Filesystem for Served {
     }
 
     fn destroy(&mut self) {
-        // The owner of the view sees a failure when it calls sync itself for the last time.
-        self.view.sync().unwrap_or_default();
+        self.end();
     }
 }

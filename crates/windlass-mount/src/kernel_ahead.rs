@@ -10,8 +10,6 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 use rustix::fs::{major, minor};
 
@@ -19,21 +17,9 @@ use rustix::fs::{major, minor};
 /// more.
 const READ_AHEAD_KIB: u64 = 512;
 
-/// The file system that a directory is on.
-pub(crate) fn file_system(at: &Path) -> Option<u64> {
-    at.metadata().ok().map(|metadata| metadata.dev())
-}
-
-/// Raises the kernel's read-ahead for the mount on `at`. That directory was on `below` before.
-pub(crate) fn raise(at: &Path, below: Option<u64>) {
-    let mounted = file_system(at);
-    // The mount is gone already, and the file system seen here is somebody's disk.
-    if mounted == below {
-        return;
-    }
-    if let Some(device) = mounted {
-        raise_of(device).unwrap_or_default();
-    }
+/// Raises the kernel's read-ahead for the mount whose file system has this number.
+pub(crate) fn raise(number: u64) {
+    raise_of(number).unwrap_or_default();
 }
 
 fn raise_of(device: u64) -> io::Result<()> {

@@ -33,6 +33,7 @@ mod apart;
 mod attributes;
 mod counters;
 mod damage;
+mod end;
 mod error;
 mod filesystem;
 mod kernel_ahead;

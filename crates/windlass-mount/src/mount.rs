@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fuser::{Config, MountOption, Session, SessionACL};
@@ -12,10 +12,11 @@ use windlass_image::{Image, ImageView, Overlay, View};
 use crate::apart::apart;
 use crate::counters::{Counters, MountStatistics};
 use crate::damage::{DamageHook, DamageLog};
+use crate::end::{self, End};
 use crate::error::MountError;
 use crate::kernel_ahead;
 use crate::read_ahead::ReadAhead;
-use crate::served::Served;
+use crate::served::{Parts, Served};
 use crate::unmount::{self, Unmounted};
 
 /// Fewest and most threads that answer the kernel, unless the caller sets a number. They mostly
@@ -49,6 +50,8 @@ pub struct MountOptions {
 /// A mounted image. Dropping it unmounts.
 pub struct Mount {
     at: PathBuf,
+    /// The number of its file system. No other one has it as long as this mount lies anywhere.
+    number: Option<u64>,
     counters: Arc<Counters>,
     end: Arc<End>,
 }
@@ -98,13 +101,6 @@ impl MountOptions {
             }),
         }
     }
-}
-
-/// How serving ended, once it has ended.
-#[derive(Default)]
-struct End {
-    result: Mutex<Option<io::Result<()>>>,
-    ended: Condvar,
 }
 
 impl Mount {
@@ -159,18 +155,26 @@ impl Mount {
         let ahead = ReadAhead::start(&view, cores, &counters).map_err(serve)?;
         let damage = DamageLog::new(options.on_damage.clone(), Arc::clone(&counters));
         let (direct_io, shared) = (options.direct_io, Arc::clone(&counters));
-        let served = Served::new(view, owner, direct_io, ahead, damage, shared);
-        let below = kernel_ahead::file_system(&at);
-        let session = Session::new(served, &at, &config).map_err(|source| refusal(&at, source))?;
+        let parts = Parts::new(view, owner, direct_io, ahead, damage, shared);
         let end = Arc::<End>::default();
+        let served = Served::new(parts, Arc::clone(&end));
+        let below = end::file_system(&at);
+        let session = Session::new(served, &at, &config).map_err(|source| refusal(&at, source))?;
         let ending = Arc::clone(&end);
         std::thread::Builder::new()
             .name("mount".to_owned())
-            .spawn(move || ending.note(session.run()))
+            .spawn(move || ending.note(ending.follow(&session).and_then(|()| session.run())))
             .map_err(serve)?;
+        // If it is gone already, somebody's disk is seen here.
+        let number = end::file_system(&at).filter(|number| Some(*number) != below);
         // This call asks the mount for attributes, so the threads must answer requests by now.
-        apart(|| kernel_ahead::raise(&at, below)).map_err(serve)?;
-        Ok(Self { at, counters, end })
+        apart(|| number.map(kernel_ahead::raise)).map_err(serve)?;
+        Ok(Self {
+            at,
+            number,
+            counters,
+            end,
+        })
     }
 
     /// Checks that `at` is a directory to mount on, and returns its absolute path. It must exist
@@ -204,42 +208,36 @@ impl Mount {
 
     /// Returns when the tree has been unmounted, here or by anybody else.
     pub fn wait(&self) -> Result<(), MountError> {
-        let mut result = self.end.lock();
-        loop {
-            match result.take() {
-                Some(ended) => {
-                    *result = Some(Ok(()));
-                    let at = self.at.clone();
-                    return ended.map_err(|source| MountError::Serve { at, source });
-                }
-                None => {
-                    let woken = self.end.ended.wait(result);
-                    result = woken.unwrap_or_else(PoisonError::into_inner);
-                }
-            }
-        }
+        self.end.wait().map_err(|source| MountError::Serve {
+            at: self.at.clone(),
+            source,
+        })
     }
 
     /// True when the tree has been unmounted. Waits at most `limit` for that.
     pub fn wait_for(&self, limit: Duration) -> bool {
-        let waited = self
-            .end
-            .ended
-            .wait_timeout_while(self.end.lock(), limit, |result| result.is_none());
-        let (result, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        result.is_some()
+        self.end.wait_for(limit)
     }
 
     /// Takes the mount out of the tree of directories. While programs have files of it open, it
-    /// goes on serving them; `wait` returns when the last file is closed.
+    /// goes on serving them; `wait` returns when the last file is closed. Another mount that lies
+    /// on the place by now stays.
     pub fn detach(&self) -> Result<Unmounted, MountError> {
         if self.wait_for(Duration::ZERO) {
             return Ok(Unmounted::Gone);
         }
-        match unmount::unmount(&self.at)? {
+        let unmounted = match self.lies_there() {
+            true => unmount::unmount(&self.at)?,
+            false => Unmounted::Detached,
+        };
+        match unmounted {
             Unmounted::Detached if self.wait_for(ENDING) => Ok(Unmounted::Gone),
             unmounted => Ok(unmounted),
         }
+    }
+
+    fn lies_there(&self) -> bool {
+        !self.end.is_over() && end::file_system(&self.at) == self.number
     }
 
     /// Unmounts. Open files stay readable as long as this process lives.
@@ -258,17 +256,6 @@ impl Drop for Mount {
         if let Ok(Unmounted::Gone) = self.detach() {
             self.wait().unwrap_or_default();
         }
-    }
-}
-
-impl End {
-    fn note(&self, result: io::Result<()>) {
-        *self.lock() = Some(result);
-        self.ended.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<io::Result<()>>> {
-        self.result.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -297,7 +284,7 @@ fn config(view: &dyn View, options: &MountOptions) -> Config {
 
 /// True if the directory is the top of a file system.
 fn is_mounted_on(at: &Path) -> bool {
-    let system = kernel_ahead::file_system;
+    let system = end::file_system;
     at.parent()
         .is_some_and(|parent| system(parent) != system(at))
 }

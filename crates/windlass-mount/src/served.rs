@@ -1,6 +1,7 @@
 //! A view together with what serving it needs: its owner, its read-ahead, and how to answer.
 
 use std::ffi::OsStr;
+use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use windlass_image::{Attributes, Creation, ImageError, NodeNo, View};
 use crate::attributes::{attributes, errno, node};
 use crate::counters::Counters;
 use crate::damage::DamageLog;
+use crate::end::End;
 use crate::listings::Listings;
 use crate::read_ahead::ReadAhead;
 
@@ -25,8 +27,14 @@ const PAGE_BYTES: usize = 4096;
 /// No node number is ever used again, so all nodes have the same generation.
 pub(crate) const GENERATION: Generation = Generation(0);
 
-/// A view and what is needed to serve it to the kernel.
+/// What answers the kernel, until the kernel ends the mount.
 pub(crate) struct Served {
+    parts: Option<Parts>,
+    end: Arc<End>,
+}
+
+/// A view and what is needed to serve it to the kernel.
+pub(crate) struct Parts {
     pub(crate) view: Arc<dyn View>,
     pub(crate) owner: (u32, u32),
     /// True when reads bypass the page cache.
@@ -38,6 +46,31 @@ pub(crate) struct Served {
 }
 
 impl Served {
+    pub(crate) fn new(parts: Parts, end: Arc<End>) -> Self {
+        let parts = Some(parts);
+        Self { parts, end }
+    }
+
+    /// The kernel asks for nothing more.
+    pub(crate) fn end(&mut self) {
+        if let Some(parts) = self.parts.take() {
+            // The owner of the view sees a failure when it calls sync itself for the last time.
+            parts.view.sync().unwrap_or_default();
+        }
+        self.end.keep_the_place();
+    }
+}
+
+impl Deref for Served {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        let parts = self.parts.as_ref();
+        parts.expect("the kernel asks for nothing after the end")
+    }
+}
+
+impl Parts {
     pub(crate) fn new(
         view: Arc<dyn View>,
         owner: (u32, u32),

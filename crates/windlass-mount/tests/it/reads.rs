@@ -283,3 +283,22 @@ fn a_mount_that_somebody_else_takes_away_ends() {
     mount.wait().unwrap();
     assert_eq!(mount.unmount().unwrap(), Unmounted::Gone);
 }
+
+/// The first mount is detached while a file of it is open. So it ends after the second has begun.
+#[test]
+fn a_mount_that_ends_late_leaves_the_next_one_on_its_place_alone() {
+    let place = Place::new(sample(), &two_stripes());
+    let path = place.path("base/byte");
+    let first = place.mount();
+    let open = File::open(&path).unwrap();
+    assert_eq!(first.detach().unwrap(), Unmounted::Detached);
+    let second = place.mount();
+    // Whoever asks the first one again to end does not mean the second one.
+    assert_eq!(first.detach().unwrap(), Unmounted::Detached);
+    assert_eq!(fs::read(&path).unwrap(), [42]);
+    drop(open);
+    first.wait().unwrap();
+    drop(first);
+    assert_eq!(fs::read(&path).unwrap(), [42]);
+    assert_eq!(second.unmount().unwrap(), Unmounted::Gone);
+}

@@ -132,7 +132,9 @@ fn a_signal_at_the_very_beginning_ends_a_command_as_a_later_one_does() {
     drop(File::create(&config).unwrap());
     for words in [&["backup", &db, "--to", "nul"][..], &["info", &db]] {
         for signal in ["INT", "TERM", "HUP"] {
-            let mut strace = Command::new("strace");
+            // A shell that starts the tests in the background makes them ignore SIGINT.
+            let mut strace = Command::new("env");
+            strace.args(["--default-signal", "strace"]);
             let inject = format!("inject=openat:signal=SIG{signal}");
             strace.args(["-f", "-qq", "-o", "/dev/null", "-P", &config, "-e", &inject]);
             strace.arg(env!("CARGO_BIN_EXE_windlass")).args(words);

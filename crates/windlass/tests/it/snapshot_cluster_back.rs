@@ -255,7 +255,8 @@ const KILLS: [(&str, u32); 12] = [
     ("rename", 11),
 ];
 
-/// The list of the snapshots. A server that ends with the killed Windlass may still be ending.
+/// The list of the snapshots. A server that ends with the killed Windlass may still be ending, or
+/// be about to take the directory.
 fn settled(subject: &Subject) -> String {
     loop {
         let output = subject
@@ -263,7 +264,7 @@ fn settled(subject: &Subject) -> String {
             .run(None, &["snapshot", "list", &subject.data()]);
         let said = text(&output);
         match output.status.code() {
-            Some(1) if said.contains("a server runs on") => {
+            Some(1) if said.contains("a server runs on") || said.contains("\"postmaster.pid\"") => {
                 std::thread::sleep(std::time::Duration::from_millis(20));
             }
             code => {

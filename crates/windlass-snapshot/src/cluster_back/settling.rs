@@ -14,8 +14,9 @@ use crate::place::{Entry, Place};
 
 impl ClusterBack {
     pub(super) fn settle_alone(&self, place: &Place) -> Result<Option<Settled>, SnapshotError> {
-        let pending = pending_of(place)?;
-        if !Self::is_cut_off(&self.data) {
+        let is_cut_off = Self::is_cut_off(&self.data);
+        let pending = pending_of(place, is_cut_off)?;
+        if !is_cut_off {
             // What is left here was not needed, or not any more.
             pending.iter().try_for_each(|path| kept::discard(path))?;
             return Ok(None);
@@ -92,13 +93,23 @@ impl ClusterBack {
     }
 }
 
-/// What reverts that were cut off have kept. There is one at most while pg_control is aside.
-fn pending_of(place: &Place) -> Result<Vec<PathBuf>, SnapshotError> {
+/// What reverts that were cut off have kept. There is one at most while pg_control is aside. Then
+/// every snapshot must be seen: what was kept may be in one whose disk is not mounted, and without
+/// it nobody knows which pages were overwritten.
+fn pending_of(place: &Place, is_cut_off: bool) -> Result<Vec<PathBuf>, SnapshotError> {
     let mut found = Vec::new();
     for entry in place.list()? {
-        if let Entry::Snapshot(snapshot) = entry {
-            let pending = snapshot.path().join(kept::PENDING);
-            found.extend(pending.is_dir().then_some(pending));
+        match entry {
+            Entry::Snapshot(snapshot) => {
+                let pending = snapshot.path().join(kept::PENDING);
+                found.extend(pending.is_dir().then_some(pending));
+            }
+            Entry::Missing { name, path } if is_cut_off => {
+                let name = name.to_string();
+                return Err(SnapshotError::Missing { name, path });
+            }
+            Entry::Unreadable { error, .. } if is_cut_off => return Err(error),
+            _ => {}
         }
     }
     Ok(found)

@@ -320,6 +320,44 @@ fn a_revert_that_is_killed_is_finished_or_undone_by_the_next_command() {
     subject.check();
 }
 
+/// The snapshot keeps what the revert overwrites. If it is on a disk that is not mounted, nobody
+/// can undo the revert, and nothing may say that it is undone.
+#[test]
+fn a_killed_revert_waits_for_the_disk_of_its_snapshot() {
+    let mut subject = Subject::new(None, false);
+    let (conninfo, data) = (subject.cluster.conninfo(), subject.data());
+    let (disk, unmounted) = (
+        subject.scratch.path().join("disk"),
+        subject.scratch.path().join("unmounted"),
+    );
+    std::fs::create_dir(&disk).unwrap();
+    give_to_servers(&disk);
+    let to = disk.join("snapshots").display().to_string();
+    subject.windlass(&[
+        "snapshot", "create", &conninfo, "then", "--method", "copy", "--to", &to,
+    ]);
+    subject.change();
+    let after = subject.rows();
+    subject.cluster.stop("fast");
+    let word = format!("{data}@then");
+    let mut strace = subject.scratch.command_of("strace");
+    strace.args(["-qq", "-o", "/dev/null", "-e", "inject=syncfs:signal=KILL"]);
+    strace.arg(env!("CARGO_BIN_EXE_windlass"));
+    strace.args(["snapshot", "revert", &word, "--yes"]);
+    assert!(!strace.output().unwrap().status.success());
+    let control = Path::new(&data).join("global/pg_control");
+    assert!(!control.exists());
+    std::fs::rename(&disk, &unmounted).unwrap();
+    let said = run(&subject.scratch, 1, &["snapshot", "list", &data]);
+    assert!(said.contains("which is not there"), "{said}");
+    assert!(!control.exists());
+    std::fs::rename(&unmounted, &disk).unwrap();
+    let said = settled(&subject);
+    assert!(said.contains("undid a revert that was cut off"), "{said}");
+    subject.cluster.run();
+    assert_eq!(subject.rows(), after);
+}
+
 #[test]
 fn a_standby_and_a_server_that_crashed_are_refused_and_not_changed() {
     let mut subject = Subject::new(None, false);

@@ -104,9 +104,10 @@ impl Capturing {
             _ => None,
         };
         self.captured.breaks += u64::from(lost.is_some());
-        // The times in a log ascend, whatever the clock does.
+        // What was committed since the log's end comes with the first look. Until then the log
+        // must not claim the time up to now.
         if let Some(end) = self.log.end_nanos().filter(|_| goes_on) {
-            (self.after_nanos, self.by_nanos) = (end, self.by_nanos.max(end));
+            (self.after_nanos, self.by_nanos) = (end, end);
         }
         let (stand, about) = self.here(lost)?;
         match goes_on {

@@ -87,7 +87,9 @@ pub(crate) fn choose_point(
                 }
                 return Ok((found, set, plan));
             }
-            Err(OperationError::Recovery(error)) if is_free && error.is_of_this_set() => {
+            Err(OperationError::Recovery(error))
+                if is_free && error.is_of_this_set(&recovery.point) =>
+            {
                 first.get_or_insert((error, system_of(&set)));
                 sets.choice.which = Some(Which::By(before(&set)));
             }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use thiserror::Error;
-use windlass_postgres::{Lsn, Timeline};
+use windlass_postgres::{Lsn, RecoveryPoint, Timeline};
 use windlass_repository::RepositoryError;
 
 use crate::reach::Window;
@@ -171,16 +171,16 @@ fn last_words(last: Option<&Timestamp>) -> String {
 }
 
 impl RecoveryError {
-    /// Whether an older set may reach the point.
-    pub(super) fn is_of_this_set(&self) -> bool {
-        matches!(
-            self,
+    /// Whether an older set may reach the point. The newest state that there is, is never that of
+    /// an older set: if the log does not go on from the newest set, that is said.
+    pub(super) fn is_of_this_set(&self, point: &RecoveryPoint) -> bool {
+        match self {
+            Self::NotLinked { .. } | Self::NoStanding => *point != RecoveryPoint::Latest,
             Self::BeforeSet { .. }
-                | Self::NotInLog { .. }
-                | Self::OtherLog { .. }
-                | Self::NotLinked { .. }
-                | Self::NoStanding
-                | Self::NotCaptured { .. }
-        )
+            | Self::NotInLog { .. }
+            | Self::OtherLog { .. }
+            | Self::NotCaptured { .. } => true,
+            _ => false,
+        }
     }
 }

@@ -308,6 +308,64 @@ fn a_log_that_was_emptied_between_two_copies_is_a_gap() {
 }
 
 #[test]
+fn the_newest_state_is_never_that_of_an_older_set() {
+    let receiving = Receiving::new();
+    let mut shell = receiving.place.ledger.shell();
+    commit(&receiving.place, &mut shell, 21);
+    // The log begins.
+    assert_eq!(receiving.back_up("log").0, 3);
+    assert_eq!(receiving.back_up("full").0, 0);
+    commit(&receiving.place, &mut shell, 22);
+    assert_eq!(receiving.back_up("log").0, 0);
+    assert_eq!(receiving.restored(&["--target-latest"]), Ok(22));
+    commit(&receiving.place, &mut shell, 23);
+    // No log goes on from this set.
+    assert_eq!(receiving.back_up("full").0, 0);
+    assert_eq!(receiving.restored(&[]), Ok(23));
+    let (code, said) = receiving.restored(&["--target-latest"]).unwrap_err();
+    assert!(code == 1 && said.contains("hint: "), "{said}");
+}
+
+/// Killed at each of its first durable writes, it has claimed no time whose transactions it lacks.
+#[test]
+fn a_killed_copy_of_the_log_claims_no_time_that_it_did_not_capture() {
+    let receiving = Receiving::new();
+    let mut shell = receiving.place.ledger.shell();
+    commit(&receiving.place, &mut shell, 21);
+    // The log begins.
+    assert_eq!(receiving.back_up("log").0, 3);
+    assert_eq!(receiving.back_up("full").0, 0);
+    commit(&receiving.place, &mut shell, 22);
+    assert_eq!(receiving.back_up("log").0, 0);
+    let (database, sets) = receiving.place.ends();
+    let mut kills = 0;
+    for (number, write) in (23..).zip(1..20) {
+        commit(&receiving.place, &mut shell, number);
+        let moment = jiff::Timestamp::now().to_string();
+        let mut strace = std::process::Command::new("strace");
+        let inject = format!("inject=fdatasync,fsync:signal=KILL:when={write}");
+        strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &inject]);
+        strace.arg(env!("CARGO_BIN_EXE_windlass"));
+        strace.args(["backup", &database, "--to", &sets, "--type", "log"]);
+        strace
+            .args(["--config", "/dev/null"])
+            .env("WINDLASS_STATE_DIR", receiving.place.arg("state"));
+        let was_killed = !strace.output().unwrap().status.success();
+        // A transaction has the time of the look that found it, which comes after the moment.
+        if receiving.restored(&["--target-time", &moment]).is_ok() {
+            let latest = receiving.restored(&["--target-latest"]);
+            assert_eq!(latest, Ok(number), "killed at write {write}");
+        }
+        if !was_killed {
+            break;
+        }
+        kills += 1;
+        assert_eq!(receiving.back_up("log").0, 0);
+    }
+    assert!(kills > 2, "{kills}");
+}
+
+#[test]
 fn a_database_that_is_replaced_begins_a_timeline_and_one_that_is_deleted_ends_the_command() {
     let mut receiving = Receiving::new();
     receiving.start();

@@ -1,6 +1,8 @@
 //! `windlass snapshot revert` and `undo` of PostgreSQL clusters, by each method, also when they are
 //! killed.
 
+#![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+
 use std::path::Path;
 use std::process::Command;
 

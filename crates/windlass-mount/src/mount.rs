@@ -9,7 +9,6 @@ use std::time::Duration;
 use fuser::{Config, MountOption, Session, SessionACL};
 use windlass_image::{Image, ImageView, Overlay, View};
 
-use crate::apart::apart;
 use crate::counters::{Counters, MountStatistics};
 use crate::damage::{DamageHook, DamageLog};
 use crate::end::{self, End};
@@ -167,8 +166,9 @@ impl Mount {
             .map_err(serve)?;
         // If it is gone already, somebody's disk is seen here.
         let number = end::file_system(&at).filter(|number| Some(*number) != below);
-        // This call asks the mount for attributes, so the threads must answer requests by now.
-        apart(|| number.map(kernel_ahead::raise)).map_err(serve)?;
+        if let Some(number) = number {
+            kernel_ahead::raise(number);
+        }
         Ok(Self {
             at,
             number,

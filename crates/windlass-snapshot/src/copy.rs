@@ -19,7 +19,6 @@ use crate::cluster;
 use crate::error::SnapshotError;
 use crate::maker::{Made, Maker};
 use crate::method::Method;
-use crate::obstacle::Obstacle;
 use crate::record::Survives;
 
 /// The stripe of the set.
@@ -66,10 +65,6 @@ impl Maker for SqliteCopy {
         Method::Copy
     }
 
-    fn obstacle(&self, _into: &Path) -> Result<Option<Obstacle>, SnapshotError> {
-        Ok(None)
-    }
-
     fn make(
         &mut self,
         into: &Path,
@@ -97,10 +92,6 @@ impl Maker for SqliteCopy {
 impl Maker for PostgresCopy {
     fn method(&self) -> Method {
         Method::Copy
-    }
-
-    fn obstacle(&self, _into: &Path) -> Result<Option<Obstacle>, SnapshotError> {
-        Ok(None)
     }
 
     fn make(

@@ -18,8 +18,10 @@ pub trait Maker {
     fn method(&self) -> Method;
 
     /// Finds out whether the method can make a snapshot of this database in this directory, by
-    /// trying it. Leaves nothing in the directory.
-    fn obstacle(&self, into: &Path) -> Result<Option<Obstacle>, SnapshotError>;
+    /// trying it. Leaves nothing in the directory. A copy has no obstacle.
+    fn obstacle(&self, _into: &Path) -> Result<Option<Obstacle>, SnapshotError> {
+        Ok(None)
+    }
 
     /// Makes the content of a snapshot in a directory that has none. All of it is durable when this
     /// returns. The phases of `progress` are the steps that are shown.

@@ -11,6 +11,7 @@ pub mod chains;
 pub mod faulty;
 pub mod gate;
 pub mod heap;
+pub mod installed;
 pub mod load;
 pub mod plain_names;
 pub mod postgres;

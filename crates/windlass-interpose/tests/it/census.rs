@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::support::versions;
+use windlass_testkit::installed::all_versions;
 
 /// What can change files, and that the hook replaces if a server imports it.
 const REPLACED: [&str; 20] = [
@@ -65,7 +65,7 @@ fn imports(program: &std::path::Path) -> Vec<String> {
 
 #[test]
 fn no_server_imports_a_way_to_write_that_the_hook_does_not_know() {
-    for (major, bin) in versions() {
+    for (major, bin) in all_versions() {
         let imports = imports(&bin.join("postgres"));
         let has = |name: &&&str| imports.iter().any(|import| import == **name);
         let unknown: Vec<_> = UNKNOWN.iter().filter(has).collect();

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use windlass_layout::hook::{CONTROL_BYTES, MAGIC, VERSION};
+use windlass_testkit::installed::{all_versions, library};
 
-use crate::support::{Hooked, versions};
+use crate::support::Hooked;
 
 const STARTS_AT: u64 = 9 * 4;
 
@@ -17,7 +18,7 @@ fn word(file: &File, at: u64) -> u32 {
 
 #[test]
 fn every_process_of_every_version_has_the_hook() {
-    for (major, bin) in versions() {
+    for (major, bin) in all_versions() {
         let mut hooked = Hooked::start(&bin, &[]);
         let path = hooked.memory();
         let memory = File::open(&path).unwrap();
@@ -53,9 +54,9 @@ fn every_process_of_every_version_has_the_hook() {
 
 #[test]
 fn a_session_that_loads_the_library_later_changes_nothing() {
-    let (_, bin) = versions().pop().unwrap();
+    let (_, bin) = all_versions().pop().unwrap();
     let hooked = Hooked::start(&bin, &["session_preload_libraries = ''"]);
-    let library = crate::support::library();
+    let library = library();
     let copy = hooked.server.place().join("late.so");
     std::fs::copy(library, &copy).unwrap();
     let load = format!("LOAD '{}'", copy.display());

@@ -5,28 +5,8 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 use windlass_layout::hook::{CONTROL_DIRECTORY, FileKey};
-use windlass_testkit::postgres::{ClusterOptions, DEFAULT_BIN, PrivateCluster, become_server_user};
-
-/// The library, as cargo built it for these tests.
-pub fn library() -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    let library = tests.with_file_name("libwindlass_interpose.so");
-    assert!(library.exists(), "{} is missing", library.display());
-    library
-}
-
-/// The versions that PostgreSQL's project supports and that are installed, with their programs.
-pub fn versions() -> Vec<(u32, PathBuf)> {
-    let text = std::env::var("WINDLASS_TEST_PG_BINDIRS");
-    let text = text.expect("WINDLASS_TEST_PG_BINDIRS is not set: run scripts/test");
-    let parse = |pair: &str| {
-        let (major, bin) = pair.split_once('=').expect("MAJOR=DIRECTORY");
-        (major.parse().expect("a major version"), PathBuf::from(bin))
-    };
-    let mut versions: Vec<_> = text.split(':').map(parse).collect();
-    versions.push((15, DEFAULT_BIN.into()));
-    versions
-}
+use windlass_testkit::installed::library;
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user};
 
 /// A server that loads the hook, and the directory that holds its copy of the library.
 pub struct Hooked {

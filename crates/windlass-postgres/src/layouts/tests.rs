@@ -1,5 +1,6 @@
 //! Layouts of real tables and indexes, compared with what the server says.
 
+use windlass_testkit::installed::other_versions;
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster};
 
 use super::*;
@@ -101,15 +102,11 @@ fn the_columns_of_large_relations_are_those_that_the_server_knows() {
     check(&ClusterOptions::default());
 }
 
-/// `WINDLASS_TEST_PG_BINDIRS` says where they are (`14=/dir:17=/dir`).
 #[test]
 fn the_columns_are_found_in_every_version() {
-    let versions = std::env::var("WINDLASS_TEST_PG_BINDIRS");
-    let versions = versions.expect("WINDLASS_TEST_PG_BINDIRS is not set: run scripts/test");
-    for version in versions.split(':') {
-        let (_, bin) = version.split_once('=').expect("MAJOR=DIRECTORY");
+    for (_, bin) in other_versions() {
         check(&ClusterOptions {
-            bin: bin.into(),
+            bin,
             ..ClusterOptions::default()
         });
     }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use windlass_postgres::{Cluster, MAJOR_OLDEST};
+use windlass_testkit::installed::{clients, other_versions};
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user, succeed};
 
 use crate::support::{Wish, restore_set, try_backup};
@@ -16,19 +17,8 @@ use crate::support::{Wish, restore_set, try_backup};
 /// The newest version that the tests can always use.
 const MAJOR_STABLE: u32 = 18;
 
-/// Reads a variable: the directory of each version.
-fn directories(variable: &str) -> Vec<(u32, PathBuf)> {
-    let text = std::env::var(variable);
-    let text = text.unwrap_or_else(|_| panic!("{variable} is not set: run scripts/test"));
-    let parse = |pair: &str| {
-        let (major, bin) = pair.split_once('=').expect("MAJOR=DIRECTORY");
-        (major.parse().expect("a major version"), PathBuf::from(bin))
-    };
-    text.split(':').map(parse).collect()
-}
-
 pub fn versions() -> Vec<(u32, PathBuf)> {
-    let versions = directories("WINDLASS_TEST_PG_BINDIRS");
+    let versions = other_versions();
     for needed in [MAJOR_OLDEST, MAJOR_STABLE] {
         assert!(
             versions.iter().any(|(major, _)| *major == needed),
@@ -65,7 +55,7 @@ pub fn check_manifest(source: &PrivateCluster, major: u32, restored: &Path) {
 }
 
 pub fn own_clients(major: u32) -> Vec<(u32, PathBuf)> {
-    let clients = directories("WINDLASS_TEST_PG_CLIENTS");
+    let clients = clients();
     assert!(clients.iter().any(|(major, _)| *major == MAJOR_STABLE));
     clients.into_iter().filter(|(of, _)| *of == major).collect()
 }

@@ -1,9 +1,10 @@
 //! No write escapes the hook: every byte that a snapshot shows stays the same, whatever the server
 //! does.
 
+use windlass_testkit::installed::all_versions;
 use windlass_testkit::postgres::{PrivateCluster, succeed};
 
-use crate::support::{Source, sums, versions};
+use crate::support::{Source, sums};
 
 /// All ways in which a server writes to files that it had before.
 const STATEMENTS: [&str; 24] = [
@@ -72,7 +73,7 @@ fn transactions(server: &PrivateCluster) {
 
 #[test]
 fn no_write_to_a_file_of_a_snapshot_escapes_the_hook() {
-    for (major, bin) in versions() {
+    for (major, bin) in all_versions() {
         let source = Source::start_with(&bin, &["max_prepared_transactions = 5"]);
         let space = source.place.path().join("space");
         std::fs::create_dir(&space).unwrap();

@@ -1,9 +1,10 @@
 //! What a snapshot shows is the database at its creation, whatever the server does later.
 
+use windlass_testkit::installed::all_versions;
 use windlass_testkit::load::under_load;
 use windlass_testkit::postgres::{PrivateCluster, succeed};
 
-use crate::support::{Source, versions};
+use crate::support::Source;
 
 /// Tables whose content is known, each for one way to be changed later.
 const TABLES: [&str; 7] = [
@@ -90,7 +91,7 @@ fn assert_sound(view: &mut PrivateCluster) {
 
 #[test]
 fn a_snapshot_under_load_shows_the_database_at_its_creation() {
-    for (major, bin) in versions().into_iter().rev() {
+    for (major, bin) in all_versions().into_iter().rev() {
         let source = Source::start(&bin);
         prepare(&source.server);
         let before = rows(&source.server);
@@ -110,7 +111,7 @@ fn a_snapshot_under_load_shows_the_database_at_its_creation() {
 
 #[test]
 fn a_snapshot_of_a_pause_shows_what_a_crash_would_have_left() {
-    for (major, bin) in versions() {
+    for (major, bin) in all_versions() {
         let source = Source::start(&bin);
         prepare(&source.server);
         let before = rows(&source.server);

@@ -11,28 +11,8 @@ use windlass_postgres::Cluster;
 use windlass_snapshot::hook::{
     self, HookError, HookImage, HookLimits, HookMade, HookRequest, HookStart,
 };
-use windlass_testkit::postgres::{ClusterOptions, DEFAULT_BIN, PrivateCluster, become_server_user};
-
-/// The library, as cargo built it for these tests.
-pub fn library() -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    let library = tests.with_file_name("libwindlass_interpose.so");
-    assert!(library.exists(), "{} is missing", library.display());
-    library
-}
-
-/// The installed versions, with their programs.
-pub fn versions() -> Vec<(u32, PathBuf)> {
-    let text = std::env::var("WINDLASS_TEST_PG_BINDIRS");
-    let text = text.expect("WINDLASS_TEST_PG_BINDIRS is not set: run scripts/test");
-    let parse = |pair: &str| {
-        let (major, bin) = pair.split_once('=').expect("MAJOR=DIRECTORY");
-        (major.parse().expect("a major version"), PathBuf::from(bin))
-    };
-    let mut versions: Vec<_> = text.split(':').map(parse).collect();
-    versions.push((15, DEFAULT_BIN.into()));
-    versions
-}
+use windlass_testkit::installed::library;
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user};
 
 /// A server with the hook, and a place for its snapshots.
 pub struct Source {

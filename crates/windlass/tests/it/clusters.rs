@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use windlass_testkit::installed::{clients, of_version, other_versions};
 use windlass_testkit::postgres::{PrivateCluster, give_to_servers, stay_root};
 
 use crate::opening::{Scratch, open_to_all};
@@ -39,24 +40,12 @@ pub fn back_up(source: &PrivateCluster, place: &Path, options: &[&str]) -> Strin
 
 /// The directory of a version's programs, for versions other than Debian's.
 pub fn bindir(major: u32) -> PathBuf {
-    listed("WINDLASS_TEST_PG_BINDIRS", major)
+    of_version(other_versions(), major)
 }
 
 /// The client programs of the newest version, which work with servers of every version.
 pub fn newest_clients() -> PathBuf {
-    listed("WINDLASS_TEST_PG_CLIENTS", 18)
-}
-
-/// The directory of a version, from a variable like `14=/dir:17=/dir`.
-fn listed(variable: &str, major: u32) -> PathBuf {
-    let text = std::env::var(variable);
-    let text = text.unwrap_or_else(|_| panic!("{variable} is not set: run scripts/test"));
-    let mut pairs = text.split(':').filter_map(|pair| pair.split_once('='));
-    let found = pairs.find(|(number, _)| *number == major.to_string());
-    found
-        .unwrap_or_else(|| panic!("no {major} in {text}"))
-        .1
-        .into()
+    of_version(clients(), 18)
 }
 
 /// The bytes of all files of a set.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use windlass_testkit::installed::other_versions;
 use windlass_testkit::load::under_load;
 use windlass_testkit::postgres::{
     ClusterOptions, DEFAULT_BIN, PrivateCluster, give_to_servers, stay_root, succeed,
@@ -49,11 +50,7 @@ fn hash(table: &str) -> String {
 
 /// The newest version that is installed beside the one of the system.
 fn another_version() -> PathBuf {
-    let text = std::env::var("WINDLASS_TEST_PG_BINDIRS");
-    let text = text.expect("WINDLASS_TEST_PG_BINDIRS is not set: run scripts/test");
-    let newest = text.split(':').filter_map(|pair| pair.split_once('='));
-    let newest = newest.max_by_key(|(major, _)| major.parse::<u32>().ok());
-    newest.expect("MAJOR=DIRECTORY").1.into()
+    other_versions().into_iter().max().unwrap().1
 }
 
 /// A cluster on this volume, with a tablespace that is not.

@@ -3,18 +3,16 @@
 use std::path::PathBuf;
 
 use serde_json::Value;
+use windlass_testkit::installed::{self, LIBRARY};
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, stay_root, succeed};
 
 use crate::opening::{Scratch, open_to_all};
 use crate::support::text;
 
-const LIBRARY: &str = "libwindlass_interpose.so";
-
 /// A copy of the library, as cargo built it for these tests, where every server can read it.
 pub fn library(scratch: &Scratch) -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
     let copy = scratch.path().join(LIBRARY);
-    std::fs::copy(tests.with_file_name(LIBRARY), &copy).unwrap();
+    std::fs::copy(installed::library(), &copy).unwrap();
     open_to_all(&copy, 0o755);
     copy
 }

@@ -1,9 +1,10 @@
 //! `backup --type log` with real servers: what it copies, how far a restore then gets, and what it
 //! says about log that is gone.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
+use windlass_testkit::installed::all_versions;
 use windlass_testkit::postgres::{ClusterOptions, DEFAULT_BIN, PrivateCluster, become_server_user};
 
 use crate::log::rows;
@@ -81,21 +82,9 @@ impl Plain {
     }
 }
 
-/// The programs of each version that the tests have.
-fn versions() -> Vec<PathBuf> {
-    let listed = std::env::var("WINDLASS_TEST_PG_BINDIRS");
-    let listed = listed.expect("WINDLASS_TEST_PG_BINDIRS is not set: run scripts/test");
-    let others = listed.split(':').filter_map(|one| one.split_once('='));
-    let others = others.map(|(_, directory)| PathBuf::from(directory));
-    [PathBuf::from(DEFAULT_BIN)]
-        .into_iter()
-        .chain(others)
-        .collect()
-}
-
 #[test]
 fn a_cluster_of_each_version_goes_back_to_a_backup_of_its_log() {
-    for bin in versions() {
+    for (_, bin) in all_versions() {
         let source = Plain::start(&bin);
         source.back_up();
         source.insert(1);

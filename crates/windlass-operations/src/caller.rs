@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::notice::{Notice, Observer};
+use crate::notice::{Notice, Observer, Unobserved};
 
 /// Whether an operation has its process for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,14 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// The same caller, who is told nothing.
+    pub(crate) fn quiet(&self) -> Self {
+        Self {
+            observer: Arc::new(Unobserved),
+            ..self.clone()
+        }
+    }
+
     /// A caller in whose process other operations may run, and that writes no log.
     pub fn sharing(tool: &str, observer: Arc<dyn Observer>) -> Self {
         Self {

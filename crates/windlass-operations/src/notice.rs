@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use windlass_engine::media::SetId;
 use windlass_engine::{BufferPlan, CleanedUp, EngineError, Progress, SetEntry};
 use windlass_image::ImageError;
 use windlass_lab::{LabError, Point, Trial};
@@ -15,6 +16,7 @@ use windlass_sqlite::SqliteError;
 
 use crate::checks::Check;
 use crate::ended::RunEnd;
+use crate::error::OperationError;
 use crate::hooks::HookError;
 use crate::metrics::{ForeignFile, MetricsAddress};
 use crate::places::How;
@@ -69,6 +71,11 @@ pub enum Notice<'a> {
     /// The log of a SQLite database will be put over the restored file like this. Nothing is
     /// written yet.
     Replays(&'a FilePlan),
+    /// The set builds on these, the newest first. They are read, too.
+    BuildsOn(&'a [SetId]),
+    /// The restore ends with the set, because the place has no log that goes on from it. Nothing
+    /// is written yet.
+    EndsWithSet(&'a OperationError),
     /// The transactions of a SQLite database are captured from here on.
     Captures {
         /// The database.

@@ -18,7 +18,6 @@ use windlass_postgres::source_view;
 use crate::caller::Caller;
 use crate::error::OperationError;
 use crate::held::Held;
-use crate::notice::Unobserved;
 use crate::opened::{OpenSettings, Opened, ToOpen};
 use crate::places::{self, LocatedSet, SetRequest};
 use crate::recovery::{self, Plan, RecoveryError, RecoveryPlan, RecoveryRequest};
@@ -60,11 +59,7 @@ impl ChosenMoment {
         sets: &SetRequest,
         moment: &RecoveryRequest,
     ) -> Result<Self, OperationError> {
-        let quiet = Caller {
-            observer: Arc::new(Unobserved),
-            ..caller.clone()
-        };
-        let newest = places::open(&quiet, sets)?;
+        let newest = places::open(&caller.quiet(), sets)?;
         if Held::of(newest.description())? != Held::Postgres {
             return Err(RecoveryError::NotACluster.into());
         }

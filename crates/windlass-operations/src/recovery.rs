@@ -9,6 +9,8 @@
 //!   identity of its source, and maybe its timeline.
 //! - If nobody chose a set, an older one is taken only if the point lies before the newer ones.
 //! - If no set fits, the failure names the windows that can be restored.
+//! - If nobody asked for a point, a set ends with itself only if it was chosen, or if its place has
+//!   no log that goes on from it. A log with a gap is a failure, never an earlier end.
 
 mod error;
 mod file;
@@ -18,7 +20,6 @@ mod plan;
 mod request;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use windlass_engine::{OpenSet, OpenStripe};
@@ -29,8 +30,8 @@ use crate::caller::Caller;
 use crate::error::OperationError;
 use crate::held::Held;
 use crate::info::base_faults;
-use crate::notice::{Notice, Unobserved};
-use crate::places::{self, LocatedSet, SetRequest, Which};
+use crate::notice::Notice;
+use crate::places::{self, LocatedSet, Named, SetRequest, Which};
 use crate::reach::{ClusterSet, Restorable, needed_from, restorable};
 pub use error::{RecoveryError, WindowShown};
 pub use file::FilePlan;
@@ -44,12 +45,21 @@ pub(crate) fn choose(
     request: &SetRequest,
     recovery: Option<&RecoveryRequest>,
 ) -> Result<(LocatedSet, OpenSet, Option<Plan>), OperationError> {
-    let Some(recovery) = recovery else {
-        let found = places::find(caller, request)?;
-        let set = found.open()?;
-        return Ok((found, set, None));
+    let chosen = match recovery {
+        Some(recovery) if !own::is_the_end(&caller.quiet(), request, recovery)? => {
+            choose_point(caller, request, recovery)?
+        }
+        _ => {
+            let found = places::find(caller, request)?;
+            let set = found.open()?;
+            (found, set, None)
+        }
     };
-    choose_point(caller, request, recovery)
+    let bases: Vec<_> = chosen.1.links().skip(1).map(|set| set.set_id()).collect();
+    if !bases.is_empty() {
+        caller.tell(&Notice::BuildsOn(&bases));
+    }
+    Ok(chosen)
 }
 
 /// The set that goes on to a point, and how.
@@ -58,12 +68,9 @@ pub(crate) fn choose_point(
     request: &SetRequest,
     recovery: &RecoveryRequest,
 ) -> Result<(LocatedSet, OpenSet, Option<Plan>), OperationError> {
-    let quiet = Caller {
-        observer: Arc::new(Unobserved),
-        ..caller.clone()
-    };
+    let quiet = caller.quiet();
     let mut sets = request.clone();
-    let is_free = sets.choice.which.is_none() && sets.words.iter().all(|word| word.is_dir());
+    let is_free = recovery.needs_log && Named::new(&quiet, &sets)?.is_free();
     let mut first = None;
     loop {
         let found = match (places::find(&quiet, &sets), first.take()) {
@@ -86,6 +93,11 @@ pub(crate) fn choose_point(
                     None => {}
                 }
                 return Ok((found, set, plan));
+            }
+            Err(error) if own::has_no_log(&error, recovery) => {
+                let found = places::find(caller, &sets)?;
+                caller.tell(&Notice::EndsWithSet(&error));
+                return Ok((found, set, None));
             }
             Err(OperationError::Recovery(error))
                 if is_free && error.is_of_this_set(&recovery.point) =>

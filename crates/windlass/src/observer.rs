@@ -6,11 +6,12 @@ use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 
+use windlass_engine::media::SetId;
 use windlass_engine::{Progress, SetEntry};
 use windlass_operations::owners::this_user;
 use windlass_operations::places::{How, Identity, short_id};
 use windlass_operations::snapshots::Settled;
-use windlass_operations::{FilePlan, Notice, Observer, RecoveryPlan, chain};
+use windlass_operations::{FilePlan, Notice, Observer, OperationError, RecoveryPlan, chain};
 use windlass_postgres::{NameFault, Timeline, user_shown};
 
 use crate::cli::Global;
@@ -127,7 +128,16 @@ impl Terminal {
             } => self.captures((database, *timeline), *goes_on, *is_first),
             Notice::Recovers(plan) => self.note(&recovers(plan)),
             Notice::Replays(plan) => self.note(&replays(plan)),
+            Notice::EndsWithSet(why) => self.ends(why),
+            Notice::BuildsOn(bases) => self.note(&builds_on(bases)),
             other => self.tried(other),
+        }
+    }
+
+    /// Why a restore takes no log. A place without log needs no word.
+    fn ends(&self, why: &OperationError) {
+        if let OperationError::Recovery(why) = why {
+            self.note(&format!("ends with the set: {why}"));
         }
     }
 
@@ -240,6 +250,15 @@ fn chosen(set: &SetEntry, how: &How) -> String {
         }
     };
     format!("set {id}{of}, begun {begun}: {how}")
+}
+
+/// The sets that are read besides the one that was chosen.
+fn builds_on(bases: &[SetId]) -> String {
+    let bases: Vec<_> = bases
+        .iter()
+        .map(|id| id.to_string()[..8].to_owned())
+        .collect();
+    format!("it builds on {}: these are read, too", bases.join(", "))
 }
 
 /// Which transactions go over a restored SQLite database.

@@ -114,7 +114,7 @@ pub fn restore(global: &Global, arguments: &cli::Restore) -> Result<RestoreReque
             archive: arguments.archive == OffOrKeep::Keep,
             subscriptions: arguments.subscriptions == OffOrKeep::Keep,
         },
-        recovery: arguments.target.request(),
+        recovery: Some(arguments.target.request()),
         force: arguments.force,
         max_rate: arguments.max_rate,
         keep_prediction: !arguments.no_prediction,

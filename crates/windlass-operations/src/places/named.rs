@@ -129,6 +129,11 @@ impl Named {
         }
     }
 
+    /// Whether nobody chose a set, so that any set of the places may be taken.
+    pub fn is_free(&self) -> bool {
+        self.choice.which.is_none() && self.are_directories()
+    }
+
     /// Whether all words are directories.
     pub fn are_directories(&self) -> bool {
         self.paths.iter().all(|path| path.is_dir())

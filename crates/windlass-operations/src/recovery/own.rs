@@ -1,4 +1,4 @@
-//! Whether the log of a place is that of a set: where both have the same positions, they have the
+//! When a set ends with its own log, and whether the log of a place is that of a set: where both have the same positions, they have the
 //! same bytes. A set of a server that was restored, and the log of its source, are of one cluster,
 //! and may be of one timeline; a server would replay one upon the other without a word.
 
@@ -6,12 +6,38 @@ use std::sync::Arc;
 
 use windlass_engine::OpenSet;
 use windlass_image::{SetImage, SetImageOptions};
-use windlass_postgres::{DatabaseFacts, log_ends};
-use windlass_repository::LogReader;
+use windlass_postgres::{DatabaseFacts, RecoveryPoint, log_ends};
+use windlass_repository::{LogReader, RepositoryError};
 
-use super::RecoveryError;
+use super::{RecoveryError, RecoveryRequest};
 use crate::as_cluster::AsCluster;
+use crate::caller::Caller;
 use crate::error::OperationError;
+use crate::places::{Named, SetRequest};
+
+/// Whether a set was chosen and nothing behind it: who names a set gets that set.
+pub(super) fn is_the_end(
+    caller: &Caller,
+    request: &SetRequest,
+    recovery: &RecoveryRequest,
+) -> Result<bool, OperationError> {
+    let is_open = !recovery.needs_log && recovery.point == RecoveryPoint::Latest;
+    Ok(is_open && !Named::new(caller, request)?.is_free())
+}
+
+/// Whether a set ends with itself, because the place has no log that goes on from it.
+pub(super) fn has_no_log(error: &OperationError, recovery: &RecoveryRequest) -> bool {
+    match error {
+        _ if recovery.needs_log => false,
+        OperationError::Repository(RepositoryError::NoLog { .. }) => true,
+        OperationError::Recovery(
+            RecoveryError::OtherLog { .. }
+            | RecoveryError::NotLinked { .. }
+            | RecoveryError::NoStanding,
+        ) => recovery.point == RecoveryPoint::Latest,
+        _ => false,
+    }
+}
 
 /// Refuses log that differs from what the set has of it.
 pub(super) fn check(

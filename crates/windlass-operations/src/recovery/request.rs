@@ -15,6 +15,9 @@ pub struct RecoveryRequest {
     pub timeline: RecoveryTimeline,
     /// What the server does then.
     pub action: RecoveryAction,
+    /// Whether a set without log in its place is refused. If not, it is restored up to its own end,
+    /// and so is a set that was chosen, unless a point behind it was asked for.
+    pub needs_log: bool,
     /// The place of the log; without it that of the set.
     pub log: Option<PathBuf>,
     /// The command that fetches log for the server, for a place and a cluster: in the form of

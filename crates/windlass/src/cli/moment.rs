@@ -71,6 +71,7 @@ impl AtLog {
             inclusive: true,
             timeline: self.timeline.unwrap_or_default(),
             action: RecoveryAction::Promote,
+            needs_log: true,
             log: self.log_from.clone(),
             fetch,
         }

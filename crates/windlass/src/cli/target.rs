@@ -23,7 +23,7 @@ pub enum TargetAction {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Back to a moment")]
 pub struct Targets {
-    /// Recover up to the end of the archived log
+    /// Recover up to the end of the archived log. It is the default for a place that has some
     #[arg(long, group = "point")]
     pub target_latest: bool,
     /// Recover up to this moment, with its zone: 2026-11-21T12:00:00+01:00
@@ -38,7 +38,7 @@ pub struct Targets {
     /// PostgreSQL: recover up to the end of this transaction
     #[arg(long, value_name = "XID", group = "point")]
     pub target_xid: Option<u64>,
-    /// Recover only until the database is consistent: the moment of the backup
+    /// Recover only until the database is consistent: the moment at which the backup ended
     #[arg(long, group = "point")]
     pub target_immediate: bool,
     /// Stop before what lies exactly at the target, instead of after it
@@ -56,8 +56,8 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// What was asked for. Nothing if no option was given: then the set's own log is the end.
-    pub fn request(&self) -> Option<RecoveryRequest> {
+    /// What was asked for. Without an option, that is the latest state of the place.
+    pub fn request(&self) -> RecoveryRequest {
         let point = if let Some(time) = self.target_time {
             RecoveryPoint::Time(time)
         } else if let Some(lsn) = self.target_lsn {
@@ -68,16 +68,11 @@ impl Targets {
             RecoveryPoint::Transaction(number)
         } else if self.target_immediate {
             RecoveryPoint::Immediate
-        } else if self.target_latest
-            || self.target_timeline.is_some()
-            || self.target_action.is_some()
-            || self.log_from.is_some()
-        {
-            RecoveryPoint::Latest
         } else {
-            return None;
+            RecoveryPoint::Latest
         };
-        Some(RecoveryRequest {
+        RecoveryRequest {
+            needs_log: self.target_latest || self.is_special() || !is_end(&point),
             point,
             inclusive: !self.target_exclusive,
             timeline: self.target_timeline.unwrap_or_default(),
@@ -88,8 +83,18 @@ impl Targets {
             },
             log: self.log_from.clone(),
             fetch,
-        })
+        }
     }
+
+    /// Whether an option says how the server recovers, which it does only with log.
+    fn is_special(&self) -> bool {
+        self.target_timeline.is_some() || self.target_action.is_some() || self.log_from.is_some()
+    }
+}
+
+/// Whether a set without log behind it has this point: its own end.
+fn is_end(point: &RecoveryPoint) -> bool {
+    matches!(point, RecoveryPoint::Latest | RecoveryPoint::Immediate)
 }
 
 /// The command with which a server fetches its log from a place.

@@ -45,9 +45,13 @@ pub fn hint(error: &RepositoryError) -> Option<String> {
         }
         RepositoryError::Gap { .. } => {
             "If the server or another archive still has these segments, archive them again. \
-             Otherwise recovery can go up to there, and a newer set is needed for later moments."
+             Otherwise a restore goes up to there (--target-lsn) or takes the set alone \
+             (--target-immediate), and a newer set is needed for later moments."
         }
-        RepositoryError::Unrelated { .. } => "Take an older set, or a timeline that the set is on.",
+        RepositoryError::Unrelated { .. } => {
+            "Take an older set with --set, or a timeline that the set is on, or the set alone: \
+             --target-timeline current, --target-immediate."
+        }
         RepositoryError::NoHistory { .. } => {
             "Archive the history file of that timeline: it lies in pg_wal of its server."
         }
@@ -80,12 +84,12 @@ pub fn recovery(error: &RecoveryError) -> (String, Option<String>) {
              new backup while the log is received."
         }
         RecoveryError::NotLinked { .. } => {
-            "Take a set that was made while the log was received, with --set, or leave the \
-             --target options out."
+            "Take a set that was made while the log was received, with --set, or the set alone, \
+             with --target-immediate."
         }
         RecoveryError::NotCaptured { .. } => {
             "Choose an earlier target, or another set with --set. `windlass info` shows which \
-             moments can be restored."
+             moments can be restored. --target-immediate restores the set alone."
         }
         RecoveryError::LogShrank { .. } => "Somebody removed objects of the log. Try again.",
         RecoveryError::Minimal { .. } => {
@@ -99,7 +103,7 @@ pub fn recovery(error: &RecoveryError) -> (String, Option<String>) {
         RecoveryError::OtherLog { .. } => {
             "One of the two servers comes from a restore of the other's backup. Name the place of \
              this server's log with --log-from, or a set of the other server with --set. Without a \
-             --target option, the restore takes the log that is in the set."
+             --target option, a set that you name with --set is restored as it is."
         }
         RecoveryError::BeforeSet { .. } => {
             "Take an older set with --set, or leave --set out: Windlass then looks for one."

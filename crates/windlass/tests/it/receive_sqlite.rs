@@ -142,7 +142,8 @@ fn every_moment_that_was_received_can_be_restored() {
     receiving.stop();
     assert_eq!(receiving.restored(&["--target-latest"]), Ok(29));
     assert_eq!(receiving.restored(&["--target-immediate"]), Ok(28));
-    assert_eq!(receiving.restored(&[]), Ok(28));
+    assert_eq!(receiving.restored(&[]), Ok(29));
+    assert_eq!(receiving.restored(&["--set", "latest"]), Ok(28));
     for (moment, number) in &moments {
         // Windlass takes the older set if the newer one comes too late.
         assert_eq!(

@@ -263,8 +263,9 @@ fn two_servers_with_one_archive_are_told_apart() {
     let source = Archiving::start(&["--wal-segsize=1"]);
     let place = source.back_up();
     let into = source.arg("copy");
-    let words = ["restore", &place, "--into", &into, "--archive", "keep"];
-    let output = windlass(&words);
+    // A set that is named keeps its timeline.
+    let words = ["restore", &place, "--set", "latest", "--into", &into];
+    let output = windlass(&[&words[..], &["--archive", "keep"]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     let copy = PrivateCluster::adopt(Path::new(&into), source.server.bin());
     source.insert_and_archive(1);

@@ -48,6 +48,7 @@ fn a_cluster_goes_back_to_each_kind_of_target() {
         (&["--target-name", "before the change"], "1 2 3"),
         (&["--target-time", &time], "1 2 3 4"),
         (&["--target-latest"], "1 2 3 4 5 6"),
+        (&[], "1 2 3 4 5 6"),
     ]
     .into_iter()
     .enumerate()
@@ -172,7 +173,7 @@ fn a_set_goes_on_only_with_the_log_of_its_own_server() {
     let place = source.back_up();
     // A copy goes on beside the source, on the same timeline, and has a set in the same place.
     let copy = source.arg("copy");
-    let output = restore(&place, &copy, &[]);
+    let output = restore(&place, &copy, &["--set", "latest"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     let copy = PrivateCluster::adopt(Path::new(&copy), source.server.bin());
     copy.sql("postgres", "INSERT INTO t VALUES (20)");
@@ -188,6 +189,14 @@ fn a_set_goes_on_only_with_the_log_of_its_own_server() {
         assert!(printed.contains(says), "{printed}");
         assert!(!Path::new(&source.arg("into")).exists());
     }
+    // Who asks for no point gets the newest set, without the log of the other server.
+    let plain = source.arg("plain");
+    let output = restore(&place, &plain, &[]);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{printed}");
+    assert!(printed.contains("ends with the set: "), "{printed}");
+    let plain = PrivateCluster::adopt(Path::new(&plain), source.server.bin());
+    assert_eq!(rows(&plain), "20");
     // Without --set, the set of the server that wrote the log is found.
     let server = recovered(&source, "latest", &["--target-latest"]);
     assert_eq!(rows(&server), "1 2 3 4 5 6");
@@ -204,9 +213,51 @@ fn a_gap_on_the_way_is_refused_and_named() {
     let mut command = std::process::Command::new("find");
     command.current_dir(&place).args(find);
     assert!(command.status().unwrap().success());
-    let output = restore(&place, &source.arg("into"), &["--target-latest"]);
-    let printed = text(&output);
-    assert_eq!(output.status.code(), Some(1), "{printed}");
-    assert!(printed.contains("has a gap: "), "{printed}");
-    assert!(!Path::new(&source.arg("into")).exists());
+    for words in [&["--target-latest"][..], &[]] {
+        let output = restore(&place, &source.arg("into"), words);
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{printed}");
+        assert!(printed.contains("has a gap: "), "{printed}");
+        assert!(!Path::new(&source.arg("into")).exists());
+    }
+}
+
+#[test]
+fn without_a_target_a_place_is_restored_to_its_latest_state_and_a_set_as_it_is() {
+    let source = Archiving::start(&["--wal-segsize=1"]);
+    let place = source.back_up();
+    source.insert_and_archive(1);
+    // The new server goes on beside the source, on a timeline of its own, in the same place.
+    let copy = recovered(&source, "copy", &["--archive", "keep"]);
+    assert_eq!(rows(&copy), "1");
+    let segment = copy.sql("postgres", "SELECT pg_walfile_name(pg_switch_wal())");
+    assert!(segment.starts_with("00000002"), "{segment}");
+    let question = format!("SELECT last_archived_wal >= '{segment}' FROM pg_stat_archiver");
+    copy.wait_until(&question, "t");
+    // Who names a set gets that set, on its timeline.
+    let document = windlass(&["info", &place, "--json"]);
+    let document: serde_json::Value = serde_json::from_slice(&document.stdout).unwrap();
+    let id = document["sets"][0]["set_id"].as_str().unwrap();
+    for (into, words) in [("set", ["--set", id]), ("latest-set", ["--set", "latest"])] {
+        let into = source.arg(into);
+        let output = restore(&place, &into, &words);
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(0), "{printed}");
+        assert!(!printed.contains("recovers up to "), "{printed}");
+        let server = PrivateCluster::adopt(Path::new(&into), source.server.bin());
+        assert_eq!(rows(&server), "");
+        let timeline = "SELECT timeline_id FROM pg_control_checkpoint()";
+        assert_eq!(server.sql("postgres", timeline), "1");
+    }
+    // Without its log, the place has nothing but the set.
+    std::fs::remove_dir_all(Path::new(&place).join("log")).unwrap();
+    for (into, words) in [("alone", &[][..]), ("immediate", &["--target-immediate"])] {
+        let into = source.arg(into);
+        let output = restore(&place, &into, words);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        let server = PrivateCluster::adopt(Path::new(&into), source.server.bin());
+        assert_eq!(rows(&server), "");
+    }
+    let output = restore(&place, &source.arg("no"), &["--target-latest"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
 }

@@ -172,12 +172,15 @@ impl ClusterBack {
     }
 
     /// Refuses a snapshot by the hook if the last server wrote without it: then nobody knows which
-    /// pages are still those of the snapshot. Its snapshots are not marked as lost before a server
-    /// with the hook starts.
+    /// pages are still those of the snapshot, or of any other.
     fn check_hook(&self, snapshot: &Snapshot, control: &Control) -> Result<(), SnapshotError> {
         let bytes = control.clone().into_bytes();
         let keeper = Keeper::open(&self.data)?;
-        let is_seen = keeper.is_some_and(|keeper| keeper.has_seen(&bytes));
+        let is_seen = keeper.as_ref().is_some_and(|it| it.has_seen(&bytes));
+        if let Some(keeper) = keeper.filter(|_| !is_seen) {
+            // What this revert tells the hook of pg_control would hide it from the next server.
+            keeper.lose_all();
+        }
         match snapshot.record().method == Method::Hook && !is_seen {
             true => Err(SnapshotError::Lost {
                 name: snapshot.record().name.clone(),
@@ -228,7 +231,7 @@ impl ClusterBack {
     /// Gives pg_control its name. The hook is told, or it would take this for a foreign write.
     fn put_control(&self, bytes: &[u8]) -> Result<(), SnapshotError> {
         if let Some(keeper) = Keeper::open(&self.data)? {
-            keeper.note_control(bytes);
+            keeper.note_control(bytes)?;
         }
         let path = self.control();
         durable::write(&path, bytes, PRIVATE_MODE).doing("write", &path)

@@ -85,7 +85,7 @@ impl ClusterBack {
                 tree::sync_all(&self.data)?;
             }
             if let Some(keeper) = Keeper::open(&self.data)? {
-                keeper.note_control(&bytes);
+                keeper.note_control(&bytes)?;
             }
         }
         pending.map_or(Ok(()), kept::discard)?;

@@ -100,7 +100,7 @@ pub(crate) fn tag(locked: &Locked<'_>, durable: bool) -> Result<u64, HookError> 
     }
     if !is_durable(locked.memory()) {
         // Nobody has kept it up to date since the last durable snapshot.
-        let path = stamp_path(locked);
+        let path = stamp_path(locked.control().data());
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             removed => removed.doing("remove", &path)?,
@@ -109,12 +109,14 @@ pub(crate) fn tag(locked: &Locked<'_>, durable: bool) -> Result<u64, HookError> 
     Ok(uuid::Uuid::new_v4().as_u64_pair().0 | 1)
 }
 
-fn stamp_path(locked: &Locked<'_>) -> PathBuf {
-    locked
-        .control()
-        .data()
-        .join(SAVED_DIRECTORY)
-        .join(STAMP_NAME)
+fn stamp_path(data: &Path) -> PathBuf {
+    data.join(SAVED_DIRECTORY).join(STAMP_NAME)
+}
+
+/// Says on disk what pg_control is and what it is about to become. No server runs.
+pub(crate) fn write_stamp(data: &Path, stamp: Stamp) -> Result<(), HookError> {
+    let path = stamp_path(data);
+    durable::write(&path, &stamp.encode(), PRIVATE_MODE).doing("write", &path)
 }
 
 /// Removes the files of durable snapshots that are no longer there, and what killed controllers
@@ -126,7 +128,7 @@ pub(crate) fn sweep(locked: &Locked<'_>) -> Result<(), HookError> {
         kept.push(path_of(data, snapshot.index()));
     }
     if is_durable(locked.memory()) {
-        kept.push(stamp_path(locked));
+        kept.push(stamp_path(data));
     }
     let place = data.join(SAVED_DIRECTORY);
     let listed = match std::fs::read_dir(&place) {
@@ -166,7 +168,7 @@ pub(crate) fn keep(
 
 /// Makes the stamp of pg_control, unless the server has written one meanwhile: its is newer.
 fn stamp(locked: &Locked<'_>) -> Result<(), HookError> {
-    let path = stamp_path(locked);
+    let path = stamp_path(locked.control().data());
     let unnamed = path.with_extension("new");
     let crc = locked.memory().control_crc();
     let stamp = Stamp {

@@ -6,7 +6,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use windlass_engine::media::crc32c;
-use windlass_image::layout::hook::{Cause, Fault, Process, System, Waiter, blocks_of, preserve};
+use windlass_image::layout::hook::{
+    Cause, Fault, Process, Stamp, System, Waiter, blocks_of, is_durable, lose_all, preserve,
+};
 use windlass_image::layout::{Geometry, Slot, SlotEntry};
 
 use super::control::{Control, Patience, key_of};
@@ -21,7 +23,9 @@ const CONTROL_TOLD_BYTES: usize = 192;
 pub(crate) struct Keeper {
     control: Control,
     process: Process,
-    store: Option<(File, Geometry)>,
+    geometry: Geometry,
+    /// `None` if it is gone. A page that has to be kept cannot be, and its snapshots are lost.
+    store: Option<File>,
 }
 
 impl Keeper {
@@ -32,18 +36,24 @@ impl Keeper {
             control => control?,
         };
         let memory = control.memory();
+        // Until the first snapshot says the size of a page there is no page to keep.
+        let Ok(geometry) = Geometry::new(memory.page_bytes()) else {
+            return Ok(None);
+        };
         let store = match PreservedPages::path_of(memory).filter(|path| path.exists()) {
-            Some(path) => {
-                let file = File::options().write(true).open(&path);
-                let file = file.doing("open", &path)?;
-                Geometry::new(memory.page_bytes()).ok().map(|it| (file, it))
-            }
+            Some(path) => Some(
+                File::options()
+                    .write(true)
+                    .open(&path)
+                    .doing("open", &path)?,
+            ),
             None => None,
         };
         let mut process = Process::new();
         process.join(memory, std::process::id(), &mut Patience::default());
         Ok(Some(Self {
             process,
+            geometry,
             store,
             control,
         }))
@@ -53,15 +63,12 @@ impl Keeper {
     pub(crate) fn keep(&mut self, file: &File, from: u64, to: u64) -> std::io::Result<()> {
         let memory = self.control.memory();
         let key = key_of(&file.metadata()?);
-        let Some((store, geometry)) = &self.store else {
-            return Ok(());
-        };
         let page = u64::from(memory.page_bytes());
         let end = to.div_ceil(page).min(u64::from(blocks_of(memory, key)));
         let mut copier = Copier {
             file,
-            store,
-            geometry: *geometry,
+            store: self.store.as_ref(),
+            geometry: self.geometry,
             page: vec![0; memory.page_bytes() as usize],
             patience: Patience::default(),
             data: self.control.data(),
@@ -74,12 +81,29 @@ impl Keeper {
         Ok(())
     }
 
-    /// Tells the hook what pg_control is now. The next server takes another content for the work of
-    /// somebody who wrote without the hook.
-    pub(crate) fn note_control(&self, bytes: &[u8]) {
-        if let Some(told) = bytes.get(..CONTROL_TOLD_BYTES) {
-            self.control.memory().set_control_crc(crc32c(told));
+    /// Tells the hook what pg_control becomes, before it does: on disk, too, if a snapshot is to
+    /// outlive a power cut. The next server takes another content for the work of somebody who
+    /// wrote without the hook.
+    pub(crate) fn note_control(&self, bytes: &[u8]) -> Result<(), HookError> {
+        let Some(told) = bytes.get(..CONTROL_TOLD_BYTES) else {
+            return Ok(());
+        };
+        let memory = self.control.memory();
+        let after = crc32c(told);
+        if is_durable(memory) {
+            let before = memory.control_crc();
+            durable::write_stamp(self.control.data(), Stamp { before, after })?;
         }
+        memory.set_control_crc(after);
+        Ok(())
+    }
+
+    /// Gives up every snapshot: somebody wrote without the hook.
+    pub(crate) fn lose_all(&self) {
+        let (cause, errno) = (Cause::Unseen, 0);
+        lose_all(self.control.memory(), Fault { cause, errno }, |index| {
+            durable::forget(self.control.data(), index);
+        });
     }
 
     /// Whether pg_control is what the hook saw last. If not, a server wrote without the hook.
@@ -99,12 +123,19 @@ impl Drop for Keeper {
 /// Copies pages of a file into the store.
 struct Copier<'a> {
     file: &'a File,
-    store: &'a File,
+    store: Option<&'a File>,
     geometry: Geometry,
     page: Vec<u8>,
     patience: Patience,
     /// The data directory.
     data: &'a Path,
+}
+
+impl Copier<'_> {
+    fn store(&self) -> Result<&File, Fault> {
+        let gone = std::io::Error::from(rustix::io::Errno::NOENT);
+        self.store.ok_or_else(|| fault(Cause::Store, &gone))
+    }
 }
 
 fn fault(cause: Cause, error: &std::io::Error) -> Fault {
@@ -134,8 +165,9 @@ impl System for Copier<'_> {
             self.geometry.page_offset(slot),
             self.geometry.entry_offset(slot),
         );
-        let written = self.store.write_all_at(&self.page, page);
-        let written = written.and_then(|()| self.store.write_all_at(&entry.encode(), at));
+        let store = self.store()?;
+        let written = store.write_all_at(&self.page, page);
+        let written = written.and_then(|()| store.write_all_at(&entry.encode(), at));
         written.map_err(|error| match error.kind() {
             std::io::ErrorKind::StorageFull => fault(Cause::StoreFull, &error),
             _ => fault(Cause::Store, &error),
@@ -143,7 +175,7 @@ impl System for Copier<'_> {
     }
 
     fn sync(&mut self) -> Result<(), Fault> {
-        let synced = self.store.sync_data();
+        let synced = self.store()?.sync_data();
         synced.map_err(|error| fault(Cause::Store, &error))
     }
 
@@ -156,7 +188,7 @@ impl System for Copier<'_> {
     }
 
     fn free_mib(&mut self) -> Option<u32> {
-        let found = rustix::fs::fstatvfs(self.store).ok()?;
+        let found = rustix::fs::fstatvfs(self.store?).ok()?;
         u32::try_from(found.f_bavail.saturating_mul(found.f_frsize) >> 20).ok()
     }
 

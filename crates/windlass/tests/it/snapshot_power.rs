@@ -89,8 +89,11 @@ impl Powered {
         let left = std::fs::read(&unsynced).unwrap_or_default();
         assert_ne!(left, [7; 4096], "the power cut lost nothing");
         // Until somebody waits for it, the process still has its number.
-        std::fs::remove_file(self.cluster.data().join("postmaster.pid")).unwrap();
-        std::fs::remove_file(self.cluster.place().join(".s.PGSQL.5432.lock")).unwrap();
+        let lock = self.cluster.place().join(".s.PGSQL.5432.lock");
+        for path in [self.cluster.data().join("postmaster.pid"), lock] {
+            // A server that was shut down has removed them.
+            std::fs::remove_file(path).unwrap_or_default();
+        }
         forget(&self.cluster);
     }
 
@@ -263,4 +266,34 @@ fn what_ended_or_was_written_unseen_does_not_come_back_after_a_power_cut() {
     for name in ["limited", "kept"] {
         powered.snapshot(0, &["drop", name]);
     }
+}
+
+#[test]
+fn durable_snapshots_outlive_a_power_cut_right_after_a_revert() {
+    let mut powered = Powered::new();
+    let data = powered.cluster.data().display().to_string();
+    let before = powered.rows();
+    powered.create("first", &["--durable"]);
+    powered
+        .cluster
+        .sql("postgres", "UPDATE updated SET x = 'changed'");
+    let between = powered.rows();
+    powered.create("second", &["--durable"]);
+    powered
+        .cluster
+        .sql("postgres", "UPDATE updated SET x = 'again'");
+    powered.cluster.stop("fast");
+    // pg_control is that of the target, and a server begins to recover.
+    let mut strace = powered.scratch.command_of("strace");
+    strace.args(["-qq", "-o", "/dev/null", "-e", "inject=wait4:signal=KILL"]);
+    strace.arg(env!("CARGO_BIN_EXE_windlass"));
+    strace.args(["snapshot", "revert", &format!("{data}@first"), "--yes"]);
+    assert!(!strace.output().unwrap().status.success());
+    powered.cut();
+    let listed = run(&powered.scratch, 0, &["snapshot", "list", &data]);
+    assert!(listed.contains("finished a revert"), "{listed}");
+    powered.cluster.run();
+    assert_eq!(powered.rows(), before);
+    assert_eq!(powered.rows_of("first"), before);
+    assert_eq!(powered.rows_of("second"), between);
 }

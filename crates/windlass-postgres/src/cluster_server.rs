@@ -134,9 +134,8 @@ impl ClusterServer {
     pub fn end_recovery(&self) -> Result<(), PostgresError> {
         let path = self.data.join(SETTINGS);
         let text = settings(&path)?;
-        let block = recovery().block().into_bytes();
-        if let Some(at) = find(&text, &block) {
-            let rest = [&text[..at], &text[at + block.len()..]].concat();
+        let rest = without(&text, recovery().block().as_bytes());
+        if rest != text {
             let written = windlass_engine::durable::write(&path, &rest, PRIVATE_MODE);
             written.doing("write", &path)?;
         }
@@ -219,10 +218,21 @@ fn settings(path: &Path) -> Result<Vec<u8>, PostgresError> {
     }
 }
 
-/// Where the last `wanted` begins.
-fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
-    let mut windows = text.windows(wanted.len());
-    windows.rposition(|window| window == wanted)
+/// A text without a block of lines. If somebody has added a setting with ALTER SYSTEM, the server
+/// has written the whole text anew: all settings in their order, without comments and empty lines.
+fn without(text: &[u8], block: &[u8]) -> Vec<u8> {
+    let mut windows = text.windows(block.len());
+    if let Some(at) = windows.rposition(|window| window == block) {
+        return [&text[..at], &text[at + block.len()..]].concat();
+    }
+    let mut lines: Vec<_> = text.split_inclusive(|byte| *byte == b'\n').collect();
+    for setting in block.split_inclusive(|byte| *byte == b'\n') {
+        let found = lines.iter().rposition(|line| *line == setting);
+        if let Some(at) = found.filter(|_| setting.contains(&b'=')) {
+            lines.remove(at);
+        }
+    }
+    lines.concat()
 }
 
 /// The program and its words: `program "word" "word"`. The data directory is not among them: it may
@@ -299,6 +309,23 @@ mod tests {
             (program.to_str(), words.len()),
             (Some("/usr/bin/postgres"), 0)
         );
+    }
+
+    #[test]
+    fn a_block_is_taken_out_and_lines_that_were_there_before_stay() {
+        let block = b"\n# Ours.\na = '1'\nb = ''\n";
+        let text = |lines: &str| lines.as_bytes().to_vec();
+        for (with, rest) in [
+            (
+                "b = ''\n\n# Ours.\na = '1'\nb = ''\nc = ''\n",
+                "b = ''\nc = ''\n",
+            ),
+            ("b = ''\na = '1'\nb = ''\nc = ''\n", "b = ''\nc = ''\n"),
+            ("a = '2'\nc = ''\n", "a = '2'\nc = ''\n"),
+            ("", ""),
+        ] {
+            assert_eq!(without(&text(with), block), text(rest));
+        }
     }
 
     #[test]

@@ -152,12 +152,12 @@ impl ClusterBack {
             let path = self.data.clone();
             return Err(SnapshotError::NotShutDown { path });
         }
-        target.check(&control)?;
+        let then = target.check(&control)?;
         self.check_hook(snapshot, &control)?;
         let (at, aside) = (self.control(), self.data.join(ASIDE));
         durable::rename(&at, &aside).doing("rename", &at)?;
         let pending = snapshot.path().join(kept::PENDING);
-        let written = self.write(&control, &pending, target, (progress, cancel));
+        let written = self.write((&control, then), &pending, target, (progress, cancel));
         let mut reverted = match written {
             Ok(reverted) => reverted,
             Err(error) => {
@@ -193,7 +193,7 @@ impl ClusterBack {
     /// Everything that can be undone, and then the one step that cannot.
     fn write(
         &self,
-        control: &Control,
+        (control, then): (&Control, Control),
         pending: &Path,
         target: &mut Target,
         (progress, cancel): (&Progress, &Cancel),
@@ -217,13 +217,13 @@ impl ClusterBack {
             let path = self.data.join(LABEL);
             durable::write(&path, &label, PRIVATE_MODE).doing("write", &path)?;
         }
-        if !control.is_log_minimal() {
+        // A server refuses to recover a minimal log to a new timeline, and to archive it.
+        if !then.is_log_minimal() {
             self.server.prepare_recovery()?;
         }
         progress.set_phase("syncing");
         tree::sync_all(&self.data)?;
-        let bytes = target.control()?;
-        self.put_control(&bytes)?;
+        self.put_control(&then.into_bytes())?;
         reverted.kept_count = kept.record().kept_count;
         Ok(reverted)
     }

@@ -75,6 +75,7 @@ pub(super) fn begin(
 ) -> Result<(UndoWriter, u32), SnapshotError> {
     let made = DirBuilder::new().mode(0o700).create(pending);
     made.doing("make the directory", pending)?;
+    durable::sync_parent(pending).doing("sync the directory of", pending)?;
     let path = pending.join(LIST);
     let table = FileTable(tree.values().cloned().collect());
     let bytes = table.encode().map_err(std::io::Error::other);

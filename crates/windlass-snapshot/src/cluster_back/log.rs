@@ -5,7 +5,7 @@
 //!          <--put back (undone)--|--return what is not archived yet (finished)-->
 //!
 //! Histories of timelines stay: with them the server finds a timeline that nobody used. Summaries
-//! of the log go, because those of the old timeline would count for the new one.
+//! of the log go with the segments, because those of the old timeline would count for the new one.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -25,6 +25,8 @@ const TAKEN: &str = "wal";
 const MOVING: &str = "wal.moving";
 const STATUS: &str = "archive_status";
 const SUMMARIES: &str = "summaries";
+/// What is below pg_wal, with names that begin like those of segments.
+const BELOW: [&str; 2] = [STATUS, SUMMARIES];
 const READY: &str = ".ready";
 const DONE: &str = ".done";
 /// Timeline and number of a segment, in hexadecimal digits.
@@ -36,20 +38,15 @@ pub(super) fn is_segment(name: &[u8]) -> bool {
     digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// Takes today's segments out of the cluster.
+/// Takes today's segments and their summaries out of the cluster.
 pub(super) fn take(data: &Path, pending: &Path) -> Result<(), SnapshotError> {
     let (log, moving) = (data.join(LOG), pending.join(MOVING));
-    let status = moving.join(STATUS);
-    std::fs::create_dir_all(&status).doing("make", &status)?;
-    move_all(&log.join(STATUS), &status)?;
-    move_all(&log, &moving)?;
-    let summaries = log.join(SUMMARIES);
-    if summaries.is_dir() {
-        for name in names(&summaries)? {
-            let path = summaries.join(name);
-            std::fs::remove_file(&path).doing("remove", &path)?;
-        }
+    make_directory(&moving)?;
+    for below in BELOW {
+        make_directory(&moving.join(below))?;
+        move_all(&log.join(below), &moving.join(below))?;
     }
+    move_all(&log, &moving)?;
     rename_directory(&moving, &pending.join(TAKEN))
 }
 
@@ -67,9 +64,29 @@ pub(super) fn put_back(data: &Path, pending: &Path) -> Result<(), SnapshotError>
     }
     if moving.is_dir() {
         move_all(&moving, &log)?;
-        move_all(&moving.join(STATUS), &log.join(STATUS))?;
+        for below in BELOW {
+            move_all(&moving.join(below), &log.join(below))?;
+        }
     }
     Ok(())
+}
+
+/// Removes what was taken for an undo of a revert that was cut off.
+pub(super) fn forget_summaries(pending: &Path) -> Result<(), SnapshotError> {
+    let summaries = pending.join(TAKEN).join(SUMMARIES);
+    match std::fs::remove_dir_all(&summaries) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed.doing("remove", &summaries),
+    }
+}
+
+/// Makes a directory that a power cut does not take.
+fn make_directory(path: &Path) -> Result<(), SnapshotError> {
+    match std::fs::create_dir(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        made => made.doing("make the directory", path)?,
+    }
+    windlass_engine::durable::sync_parent(path).doing("sync the directory of", path)
 }
 
 /// Puts a segment of the target into the log. `fill` writes it. The archive has it already, unless
@@ -117,7 +134,11 @@ pub(super) fn return_unarchived(data: &Path, pending: &Path) -> Result<(), Snaps
         let name = OsStr::from_bytes(name);
         let from = taken.join(name);
         if from.is_file() {
-            copy(&from, &log.join(name))?;
+            let to = log.join(name);
+            // A segment that is there is one of the state that the cluster went to.
+            if !to.exists() {
+                copy(&from, &to)?;
+            }
             let path = log.join(STATUS).join(&status);
             File::create(&path).doing("create", &path)?;
         }

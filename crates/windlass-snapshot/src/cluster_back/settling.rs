@@ -36,6 +36,7 @@ impl ClusterBack {
             }
             self.server.end_recovery()?;
             log::return_unarchived(&self.data, pending)?;
+            log::forget_summaries(pending)?;
             tree::sync_all(&self.data)?;
             kept::finish(pending)?;
         }

@@ -77,8 +77,8 @@ impl Target {
         Ok(target)
     }
 
-    /// Refuses a state of another cluster, or of another version.
-    pub(super) fn check(&self, now: &Control) -> Result<(), SnapshotError> {
+    /// Its pg_control. Refuses a state of another cluster, or of another version.
+    pub(super) fn check(&self, now: &Control) -> Result<Control, SnapshotError> {
         let then = self.control()?;
         let then = Control::parse(then).map_err(|what| SnapshotError::Damaged {
             path: self.snapshot.path().to_owned(),
@@ -93,7 +93,7 @@ impl Target {
             )
         };
         match key(&then) == key(now) {
-            true => Ok(()),
+            true => Ok(then),
             false => Err(SnapshotError::OtherCluster {
                 name: self.snapshot.record().name.clone(),
             }),
@@ -202,7 +202,7 @@ impl Target {
     }
 
     /// The content of pg_control.
-    pub(super) fn control(&self) -> Result<Vec<u8>, SnapshotError> {
+    fn control(&self) -> Result<Vec<u8>, SnapshotError> {
         if let Some((kept, _)) = &self.over {
             return kept.control();
         }

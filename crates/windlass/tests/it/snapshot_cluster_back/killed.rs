@@ -1,0 +1,124 @@
+//! Reverts that are killed: the next command finishes or undoes them.
+
+use std::path::Path;
+
+use windlass_testkit::postgres::give_to_servers;
+
+use super::subject::Subject;
+use crate::snapshot_hook::run;
+use crate::support::text;
+
+/// Calls at whose entry Windlass is killed: the call, and which one of its kind.
+const KILLS: [(&str, u32); 12] = [
+    // pg_control goes aside. What is kept is begun, and complete.
+    ("rename", 1),
+    ("mkdir", 2),
+    ("rename", 4),
+    // Pages and lengths; the first and a later one.
+    ("pwrite64", 1),
+    ("pwrite64", 40),
+    ("ftruncate", 1),
+    // The log goes. pg_control of the target comes.
+    ("renameat", 2),
+    ("rename", 9),
+    // The server recovers. The settings and what was kept get their places.
+    ("wait4", 1),
+    ("rename", 10),
+    ("syncfs", 2),
+    ("rename", 11),
+];
+
+/// The list of the snapshots. A server that ends with the killed Windlass may still be ending, or
+/// be about to take the directory.
+pub fn settled(subject: &Subject) -> String {
+    loop {
+        let output = subject
+            .scratch
+            .run(None, &["snapshot", "list", &subject.data()]);
+        let said = text(&output);
+        match output.status.code() {
+            Some(1) if said.contains("a server runs on") || said.contains("\"postmaster.pid\"") => {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            code => {
+                assert_eq!(code, Some(0), "{said}");
+                return said;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_revert_that_is_killed_is_finished_or_undone_by_the_next_command() {
+    let mut subject = Subject::new(None, false);
+    let (conninfo, data) = (subject.cluster.conninfo(), subject.data());
+    let before = subject.rows();
+    subject.windlass(&["snapshot", "create", &conninfo, "then", "--method", "copy"]);
+    subject.change();
+    let after = subject.rows();
+    let word = format!("{data}@then");
+    let (mut undone, mut finished) = (0, 0);
+    for (call, number) in KILLS {
+        let at = format!("{call} {number}");
+        subject.cluster.stop("fast");
+        let words = ["snapshot", "revert", &word, "--yes"];
+        subject.kill_at(&format!("{call}:when={number}"), &words);
+        let control = Path::new(&data).join("global/pg_control");
+        if !control.exists() {
+            // Whoever starts the server now learns that it cannot be.
+            let refused = subject.cluster.try_run();
+            assert!(!refused.status.success(), "{at}");
+            let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+            assert!(said.contains("pg_control"), "{at}: {said}");
+        }
+        let listed = settled(&subject);
+        undone += u32::from(listed.contains("undid a revert that was cut off"));
+        finished += u32::from(listed.contains("finished a revert that was cut off"));
+        subject.cluster.run();
+        let rows = subject.rows();
+        if rows == before {
+            subject.cluster.stop("fast");
+            subject.windlass(&["snapshot", "undo", &data, "--yes"]);
+            subject.cluster.run();
+        } else {
+            assert_eq!(rows, after, "{at}: {listed}");
+        }
+        assert_eq!(subject.rows(), after, "{at}");
+    }
+    assert!(undone > 4 && finished > 2, "{undone} and {finished}");
+    subject.check();
+}
+
+/// The snapshot keeps what the revert overwrites. If it is on a disk that is not mounted, nobody
+/// can undo the revert, and nothing may say that it is undone.
+#[test]
+fn a_killed_revert_waits_for_the_disk_of_its_snapshot() {
+    let mut subject = Subject::new(None, false);
+    let (conninfo, data) = (subject.cluster.conninfo(), subject.data());
+    let (disk, unmounted) = (
+        subject.scratch.path().join("disk"),
+        subject.scratch.path().join("unmounted"),
+    );
+    std::fs::create_dir(&disk).unwrap();
+    give_to_servers(&disk);
+    let to = disk.join("snapshots").display().to_string();
+    subject.windlass(&[
+        "snapshot", "create", &conninfo, "then", "--method", "copy", "--to", &to,
+    ]);
+    subject.change();
+    let after = subject.rows();
+    subject.cluster.stop("fast");
+    let word = format!("{data}@then");
+    subject.kill_at("syncfs", &["snapshot", "revert", &word, "--yes"]);
+    let control = Path::new(&data).join("global/pg_control");
+    assert!(!control.exists());
+    std::fs::rename(&disk, &unmounted).unwrap();
+    let said = run(&subject.scratch, 1, &["snapshot", "list", &data]);
+    assert!(said.contains("which is not there"), "{said}");
+    assert!(!control.exists());
+    std::fs::rename(&unmounted, &disk).unwrap();
+    let said = settled(&subject);
+    assert!(said.contains("undid a revert that was cut off"), "{said}");
+    subject.cluster.run();
+    assert_eq!(subject.rows(), after);
+}

@@ -1,6 +1,7 @@
-//! When a set ends with its own log, and whether the log of a place is that of a set: where both have the same positions, they have the
-//! same bytes. A set of a server that was restored, and the log of its source, are of one cluster,
-//! and may be of one timeline; a server would replay one upon the other without a word.
+//! When a set ends with its own log, and whether the log of a place is that of a set: where both
+//! have the same positions, they have the same bytes. A set of a server that was restored, and the
+//! log of its source, are of one cluster, and may be of one timeline; a server would replay one
+//! upon the other without a word.
 
 use std::sync::Arc;
 

@@ -249,10 +249,12 @@ impl GrowingLog {
         })
     }
 
-    /// How many bytes the object holds that grows.
+    /// How many bytes have come since the last object was sealed.
     pub(crate) fn growing_bytes(&self) -> u64 {
-        let start = self.current.as_ref().map(|current| current.start.0);
-        self.position.0 - start.unwrap_or(self.position.0)
+        match &self.current {
+            Some(current) => self.position.0 - current.start.0,
+            None => self.pending.len() as u64,
+        }
     }
 
     /// Completes the growing object and gives it the name of its range.

@@ -172,18 +172,18 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Begins another object if this one is long enough.
+    /// Ends an object that is long enough. An object also ends by itself if it has many frames.
+    /// The next one begins with a stand.
     fn seal_long(&mut self) -> Result<(), RepositoryError> {
         let Some(growing) = &mut self.growing else {
             return Ok(());
         };
-        if growing.growing_bytes() < OBJECT_BYTES {
-            return Ok(());
+        if growing.growing_bytes() >= OBJECT_BYTES {
+            growing.seal()?;
         }
-        growing.seal()?;
         match self.last.clone() {
-            Some((head, about)) => self.stand(head, about),
-            None => Ok(()),
+            Some((head, about)) if growing.growing_bytes() == 0 => self.stand(head, about),
+            _ => Ok(()),
         }
     }
 

@@ -1,0 +1,127 @@
+//! The log of a SQLite database: every record that was written is read again.
+
+use std::path::Path;
+
+use tempfile::TempDir;
+use windlass_engine::Cancel;
+use windlass_engine::media::{LOG_FRAMES_MAX, LogRecord, RecordKind};
+use windlass_repository::{
+    CommitLog, CommitReader, LogPlace, NewCommit, RepositoryError, StandAbout, database_number,
+};
+use windlass_sqlite::{Commit, LogCapture, SqliteError};
+use windlass_testkit::sqlite::{CommitLedger, LedgerSpec};
+
+/// A database with one transaction that is captured again and again, and the place of its log.
+struct Captured {
+    dir: TempDir,
+    capture: LogCapture,
+}
+
+impl Captured {
+    /// Syncs cost nothing in memory, and these tests make many.
+    fn new() -> Self {
+        let memory = Path::new("/dev/shm");
+        let dir = match memory.is_dir() {
+            true => tempfile::Builder::new()
+                .prefix("windlass-")
+                .tempdir_in(memory),
+            false => tempfile::tempdir(),
+        };
+        let dir = dir.unwrap();
+        std::fs::create_dir(dir.path().join("place")).unwrap();
+        let spec = LedgerSpec {
+            accounts: 2,
+            ..LedgerSpec::default()
+        };
+        let ledger = CommitLedger::create(&dir.path().join("shop.db"), spec);
+        let capture = LogCapture::begin(&ledger.path, &Cancel::new()).unwrap();
+        ledger.commit(1, 1);
+        Self { dir, capture }
+    }
+
+    fn log(&self) -> LogPlace {
+        let number = database_number(self.capture.path());
+        LogPlace::of_database(self.dir.path().join("place"), number)
+    }
+
+    fn stand(&self) -> (LogRecord, StandAbout) {
+        let standing = self.capture.standing().unwrap();
+        let (page_bytes, page_count) = self.capture.shape();
+        let head = LogRecord {
+            kind: RecordKind::Stand,
+            page_bytes,
+            page_count,
+            count: 0,
+            frame: standing.point.frame,
+            salts: standing.point.salts,
+            sums: standing.point.sums,
+            number: 0,
+            after_nanos: 1,
+            by_nanos: 1,
+        };
+        let about = StandAbout {
+            path: self.capture.path().to_string_lossy().into_owned(),
+            standing,
+            lost: None,
+        };
+        (head, about)
+    }
+
+    /// Gives the transaction to `keep`.
+    fn look(&mut self, mut keep: impl FnMut(&LogCapture, &Commit)) {
+        let looked = self.capture.look(&Cancel::new(), |capture, look| {
+            look.commits.iter().for_each(|commit| keep(capture, commit));
+            Ok::<_, SqliteError>(())
+        });
+        looked.unwrap();
+    }
+}
+
+fn keep(log: &mut CommitLog, capture: &LogCapture, commit: &Commit) {
+    let new = NewCommit {
+        commit: *commit,
+        after_nanos: 1,
+        by_nanos: 1,
+    };
+    let kept = log.commit(&new, |put| {
+        let mut failed = None;
+        let pages = capture.pages(commit, |number, bytes| {
+            failed = failed.take().or(put(number, bytes).err());
+            Ok::<_, SqliteError>(())
+        });
+        pages.unwrap();
+        failed.map_or(Ok(()), Err::<(), RepositoryError>)
+    });
+    kept.unwrap();
+}
+
+/// An object of so many small frames is sealed before it is long.
+#[test]
+fn the_log_goes_on_behind_an_object_that_was_sealed_for_its_many_frames() {
+    let mut captured = Captured::new();
+    let place = captured.log();
+    let mut log = CommitLog::open(&place).unwrap();
+    let (stand, about) = captured.stand();
+    log.begin(stand, about.clone()).unwrap();
+    log.sync().unwrap();
+    while place.objects(log.timeline()).unwrap()[0].end.is_none() {
+        log.stand(stand, about.clone()).unwrap();
+        log.sync().unwrap();
+    }
+    captured.look(|capture, commit| keep(&mut log, capture, commit));
+    let timeline = log.timeline();
+    log.end().unwrap();
+    let mut reader = CommitReader::new(&place, timeline).unwrap();
+    assert_eq!(reader.objects(), 2);
+    let (mut stands, mut commits) = (0, 0);
+    while let Some(record) = reader.next_record().unwrap() {
+        match record.head().kind {
+            RecordKind::Stand => stands += 1,
+            RecordKind::Commit => commits += 1,
+        }
+    }
+    assert_eq!((stands, commits), (LOG_FRAMES_MAX / 2 + 2, 1));
+    // The next writer finds the end, too.
+    assert_eq!(CommitLog::open(&place).unwrap().number(), 1);
+    captured.capture.end().unwrap();
+}

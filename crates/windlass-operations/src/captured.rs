@@ -99,10 +99,8 @@ impl Capturing {
             Some(end) => self.capture.go_on_from(end)?,
             None => false,
         };
-        let lost = match (goes_on, end) {
-            (false, Some(_)) => Some("the database's log does not go on from there".to_owned()),
-            _ => None,
-        };
+        let lost = (!goes_on && self.log.has_any())
+            .then(|| "the database's log does not go on from there".to_owned());
         self.captured.breaks += u64::from(lost.is_some());
         // What was committed since the log's end comes with the first look. Until then the log
         // must not claim the time up to now.

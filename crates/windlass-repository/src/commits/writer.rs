@@ -23,6 +23,8 @@ pub struct CommitLog {
     timeline: Timeline,
     /// The last record that is there completely, and what the last stand says.
     last: Option<(LogRecord, StandAbout)>,
+    /// Whether an earlier timeline has records, if this one has none.
+    has_earlier: bool,
     _lock: Option<Locked<std::fs::File>>,
 }
 
@@ -42,16 +44,23 @@ impl CommitLog {
     /// another process writes it.
     pub fn open(place: &LogPlace) -> Result<Self, RepositoryError> {
         let lock = place.lock()?;
-        let timeline = place.timelines()?.last().copied();
+        let mut timelines = place.timelines()?;
+        let timeline = timelines.pop();
         let mut log = Self {
             place: place.clone(),
             growing: None,
             timeline: timeline.unwrap_or(Timeline(0)),
             last: None,
+            has_earlier: false,
             _lock: lock,
         };
         if let Some(timeline) = timeline {
             log.find_end(timeline)?;
+        }
+        // Only a timeline that was cut off at its beginning has no record.
+        for earlier in timelines.into_iter().filter(|_| log.last.is_none()) {
+            let first = CommitReader::new(place, earlier)?.next_record()?;
+            log.has_earlier |= first.is_some();
         }
         Ok(log)
     }
@@ -61,7 +70,7 @@ impl CommitLog {
         let mut reader = CommitReader::new(&self.place, timeline)?;
         for object in (0..reader.objects()).rev() {
             reader.seek(object);
-            while let Some(record) = reader.next_record()? {
+            while let Some(record) = reader.next_of_object()? {
                 let head = *record.head();
                 match (record, &mut self.last) {
                     (Record::Stand(_, about), last) => *last = Some((head, about)),
@@ -74,6 +83,11 @@ impl CommitLog {
             }
         }
         Ok(())
+    }
+
+    /// Whether the place has transactions of this database, on any timeline.
+    pub fn has_any(&self) -> bool {
+        self.last.is_some() || self.has_earlier
     }
 
     /// Where the database stood at the end of the log.
@@ -105,10 +119,12 @@ impl CommitLog {
         self.stand(stand, about)
     }
 
-    /// Begins a new timeline: something before it may be lost.
+    /// Begins a new timeline: something before it may be lost. One that was begun and has no record
+    /// yet is begun again.
     pub fn begin(&mut self, stand: LogRecord, about: StandAbout) -> Result<(), RepositoryError> {
-        self.timeline = Timeline(self.timeline.0 + 1);
-        self.last = None;
+        if self.last.take().is_some() || self.timeline == Timeline(0) {
+            self.timeline = Timeline(self.timeline.0 + 1);
+        }
         self.begin_object()?;
         self.stand(stand, about)
     }

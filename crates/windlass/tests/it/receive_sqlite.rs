@@ -398,3 +398,42 @@ fn two_receivers_and_a_slot_are_refused() {
     receiving.wait_for(before + 2);
     receiving.stop();
 }
+
+/// Killed at each of its calls while it begins a new timeline, it never hides what is lost.
+#[test]
+fn a_kill_while_a_timeline_begins_hides_no_gap() {
+    let receiving = Receiving::new();
+    let mut shell = receiving.place.ledger.shell();
+    commit(&receiving.place, &mut shell, 21);
+    assert_eq!(receiving.back_up("log").0, 3);
+    let (database, sets) = receiving.place.ends();
+    let mut kills = 0;
+    for (number, call) in (22..).zip(1..60) {
+        // The log begins again, and what was in it is lost.
+        commit(&receiving.place, &mut shell, number);
+        shell.run("PRAGMA wal_checkpoint(TRUNCATE);");
+        let before = receiving.timelines().len();
+        let mut strace = std::process::Command::new("strace");
+        let inject = format!("inject=mkdir,write,fdatasync,fsync:signal=KILL:when={call}");
+        strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &inject]);
+        strace.arg(env!("CARGO_BIN_EXE_windlass"));
+        strace.args(["backup", &database, "--to", &sets, "--type", "log"]);
+        strace
+            .args(["--config", "/dev/null"])
+            .env("WINDLASS_STATE_DIR", receiving.place.arg("state"));
+        let was_killed = !matches!(strace.output().unwrap().status.code(), Some(0 | 3));
+        assert_eq!(receiving.back_up("log").0, 3);
+        let timelines = receiving.timelines();
+        assert!(timelines.len() > before, "killed at call {call}");
+        let is_named = |one: &Value| one["timeline"] == 1 || one["lost"].is_string();
+        assert!(
+            timelines.iter().all(is_named),
+            "killed at call {call}: {timelines:?}"
+        );
+        if !was_killed {
+            break;
+        }
+        kills += 1;
+    }
+    assert!(kills > 5, "{kills}");
+}

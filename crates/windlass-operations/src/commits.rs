@@ -1,12 +1,14 @@
 //! How far the log of a SQLite database takes the sets that lie in a place.
 //!
-//! A timeline of such a log has every transaction from its first moment to its last. A set that
-//! stands in it leads to each of them behind the set. Between two timelines something may be lost.
+//! A timeline of such a log has every transaction from its first moment to its last, unless objects
+//! of it are missing. A set that stands in it leads to each of them behind the set, up to the first
+//! that is missing. Between two timelines something may be lost.
 
+use std::ops::Range;
 use std::path::Path;
 
 use jiff::Timestamp;
-use windlass_engine::media::SetId;
+use windlass_engine::media::{LogRecord, SetId};
 use windlass_engine::{SetEntry, SetState};
 use windlass_postgres::Timeline;
 use windlass_repository::{
@@ -47,25 +49,69 @@ impl DatabaseSet {
     }
 }
 
+/// Transactions that follow each other, and the sets that lead to them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CommitRun {
+    /// When it begins, in nanoseconds since 1970.
+    pub start_nanos: i64,
+    /// Up to when it has every transaction.
+    pub end_nanos: i64,
+    /// How many transactions of the timeline come before it, and how many before its end.
+    numbers: Range<u64>,
+    objects: Range<usize>,
+    /// The sets that stand in it, oldest first.
+    pub sets: Vec<DatabaseSet>,
+}
+
+/// Transactions of a timeline that are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitGap {
+    /// The last moment before, in nanoseconds since 1970; none at the beginning of the timeline.
+    pub after_nanos: Option<i64>,
+    /// The moment at which the log goes on.
+    pub by_nanos: i64,
+    /// How many there were.
+    pub commits: u64,
+}
+
 /// A timeline of a log, and the sets that lead into it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommitTimeline {
     /// The timeline.
     pub timeline: Timeline,
-    /// When it begins, in nanoseconds since 1970.
-    pub start_nanos: i64,
-    /// Up to when it has every transaction.
-    pub end_nanos: i64,
-    /// How many transactions it has.
-    pub commits: u64,
-    /// In how many objects.
+    /// Its transactions, oldest first. Between two runs some are missing.
+    pub runs: Vec<CommitRun>,
+    /// How many objects it has.
     pub objects: u64,
     /// Bytes of the objects.
     pub stored_bytes: u64,
     /// Why it begins, if something before it may be lost.
     pub lost: Option<String>,
+}
+
+impl CommitTimeline {
+    /// How many transactions it has.
+    pub fn commits(&self) -> u64 {
+        let counts = self.runs.iter();
+        counts.map(|run| run.numbers.end - run.numbers.start).sum()
+    }
+
+    /// The transactions that are missing between those that it has.
+    pub fn gaps(&self) -> impl Iterator<Item = CommitGap> {
+        let before = self.runs.iter().map(Some);
+        let pairs = std::iter::once(None).chain(before).zip(&self.runs);
+        let missing = pairs.map(|(before, run)| CommitGap {
+            after_nanos: before.map(|before| before.end_nanos),
+            by_nanos: run.start_nanos,
+            commits: run.numbers.start - before.map_or(0, |before| before.numbers.end),
+        });
+        missing.filter(|gap| gap.commits > 0 || gap.after_nanos.is_some())
+    }
+
     /// The sets that stand in it, oldest first.
-    pub sets: Vec<DatabaseSet>,
+    pub fn sets(&self) -> impl Iterator<Item = &DatabaseSet> {
+        self.runs.iter().flat_map(|run| &run.sets)
+    }
 }
 
 /// What a place has of the log of a database.
@@ -78,8 +124,8 @@ pub struct DatabaseLog {
 }
 
 impl DatabaseLog {
-    /// Looks at the log of a database. Of each timeline, only its first and its last object are
-    /// read, and those that may have a set.
+    /// Looks at the log of a database. Of each run, only its first and its last object are read,
+    /// and those that may have a set.
     pub fn of(place: &LogPlace, sets: &[DatabaseSet]) -> Result<Self, RepositoryError> {
         let mut found = Self::default();
         for timeline in place.timelines()? {
@@ -90,11 +136,11 @@ impl DatabaseLog {
         for set in sets.iter().filter(|set| set.path == found.path) {
             let linked = set.standing.as_ref().map(|state| link(place, state));
             if let Some(linked) = linked.transpose()?.flatten() {
-                let timelines = &mut found.timelines;
-                let of = timelines
-                    .iter_mut()
-                    .find(|one| one.timeline == linked.timeline);
-                of.into_iter().for_each(|one| one.sets.push(set.clone()));
+                let timelines = found.timelines.iter_mut();
+                let of = timelines.filter(|one| one.timeline == linked.timeline);
+                let mut runs = of.flat_map(|one| &mut one.runs);
+                let run = runs.find(|run| run.objects.contains(&linked.object));
+                run.into_iter().for_each(|run| run.sets.push(set.clone()));
             }
         }
         Ok(found)
@@ -108,30 +154,48 @@ fn found_in(
 ) -> Result<Option<CommitTimeline>, RepositoryError> {
     let stored = TimelineLog::of(place, timeline)?;
     let mut reader = CommitReader::new(place, timeline)?;
-    let Some(Record::Stand(head, about)) = reader.next_record()? else {
-        return Ok(None);
-    };
-    path.clone_from(&about.path);
-    let mut last = head;
-    for object in (0..reader.objects()).rev() {
+    let (mut runs, mut lost) = (Vec::new(), None);
+    for objects in reader.runs() {
+        reader.seek(objects.start);
+        let Some(Record::Stand(first, about)) = reader.next_of_object()? else {
+            continue;
+        };
+        path.clone_from(&about.path);
+        lost = about.lost.or(lost);
+        let last = last_of(&mut reader, &objects)?.unwrap_or(first);
+        runs.push(CommitRun {
+            start_nanos: first.by_nanos,
+            end_nanos: last.by_nanos,
+            numbers: first.number..last.number,
+            objects,
+            sets: Vec::new(),
+        });
+    }
+    Ok((!runs.is_empty()).then_some(CommitTimeline {
+        timeline,
+        runs,
+        objects: stored.objects,
+        stored_bytes: stored.stored_bytes,
+        lost,
+    }))
+}
+
+/// The last record of these objects. One that a kill left may have none.
+fn last_of(
+    reader: &mut CommitReader,
+    objects: &Range<usize>,
+) -> Result<Option<LogRecord>, RepositoryError> {
+    let mut last = None;
+    for object in objects.clone().rev() {
         reader.seek(object);
-        while let Some(record) = reader.next_record()? {
-            last = *record.head();
+        while let Some(record) = reader.next_of_object()? {
+            last = Some(*record.head());
         }
-        if last.by_nanos > head.by_nanos {
+        if last.is_some() {
             break;
         }
     }
-    Ok(Some(CommitTimeline {
-        timeline,
-        start_nanos: head.by_nanos,
-        end_nanos: last.by_nanos,
-        commits: last.number,
-        objects: stored.objects,
-        stored_bytes: stored.stored_bytes,
-        lost: about.lost,
-        sets: Vec::new(),
-    }))
+    Ok(last)
 }
 
 /// The sets of the database at a path, among those of a list, oldest first.

@@ -32,7 +32,7 @@ pub enum RecoveryError {
         place: PathBuf,
     },
     /// The log of a SQLite database ends before the point.
-    #[error("{target} is not in the log, which has every transaction up to {end}{}", lost(*is_newest))]
+    #[error("{target} is not in the log, which has every transaction up to {end}{}", lost(*is_last))]
     NotCaptured {
         /// The point.
         target: String,
@@ -40,8 +40,8 @@ pub enum RecoveryError {
         timeline: Timeline,
         /// Where it ends.
         end: Timestamp,
-        /// Whether no other timeline follows.
-        is_newest: bool,
+        /// Whether nothing follows, on this timeline or another.
+        is_last: bool,
     },
     /// The log changed during the restore.
     #[error("the log in {} no longer has the transactions that it had", place.display())]
@@ -159,8 +159,8 @@ fn window_words(windows: &[WindowShown]) -> String {
     }
 }
 
-fn lost(is_newest: bool) -> &'static str {
-    match is_newest {
+fn lost(is_last: bool) -> &'static str {
+    match is_last {
         true => "",
         false => "; what follows may lack transactions",
     }

@@ -99,8 +99,17 @@ fn last_commit(
     };
     let mut reader = CommitReader::new(log, from.timeline)?;
     reader.seek(from.object);
-    let (mut found, mut end) = (None, None);
-    while let Some(record) = reader.next_record()? {
+    let (mut found, mut end, mut is_last) = (None, None, true);
+    loop {
+        let record = match reader.next_record() {
+            Ok(Some(record)) => record,
+            Ok(None) => break,
+            Err(RepositoryError::Gap { .. }) => {
+                is_last = false;
+                break;
+            }
+            Err(error) => return Err(error.into()),
+        };
         let head = record.head();
         let by = moment(head.by_nanos);
         end = Some(by);
@@ -120,14 +129,14 @@ fn last_commit(
             break;
         }
     }
-    let is_newest = log.timelines()?.last() == Some(&from.timeline);
+    is_last &= log.timelines()?.last() == Some(&from.timeline);
     let end = end.unwrap_or_default();
-    if limit.is_some_and(|limit| limit > end) || limit.is_none() && !is_newest {
+    if limit.is_some_and(|limit| limit > end) || limit.is_none() && !is_last {
         return Err(RecoveryError::NotCaptured {
             target: request.point.to_string(),
             timeline: from.timeline,
             end,
-            is_newest,
+            is_last,
         }
         .into());
     }
@@ -160,14 +169,15 @@ impl FilePlan {
         reader.seek(self.from.object);
         let mut page = Vec::new();
         let mut last: Option<LogRecord> = None;
-        while let Some(record) = reader.next_record()? {
+        // What comes behind the last one may be missing.
+        while last.map_or(self.from.number, |last| last.number) < self.to {
+            let Some(record) = reader.next_record()? else {
+                break;
+            };
             cancel.check()?;
             let Record::Commit(head) = record else {
                 continue;
             };
-            if head.number > self.to {
-                break;
-            }
             if head.number <= self.from.number {
                 continue;
             }

@@ -9,7 +9,7 @@ use windlass_repository::{
 };
 
 use super::outcome::VerifiedLog;
-use crate::commits::{DatabaseLog, DatabaseSet};
+use crate::commits::{CommitTimeline, DatabaseLog, DatabaseSet};
 use crate::error::OperationError;
 use crate::places::Named;
 use crate::reach::{ClusterSet, gaps};
@@ -111,8 +111,10 @@ impl VerifiedLog {
     /// Whether all that is there is right, and something is not there.
     pub fn has_gaps(&self) -> bool {
         let timelines = self.database.iter().flat_map(|log| &log.timelines);
-        let is_lost = timelines.into_iter().any(|one| one.lost.is_some());
-        is_lost || !self.gaps.is_empty() || !self.check.without_history.is_empty()
+        let is_lost = |one: &CommitTimeline| one.lost.is_some() || one.gaps().next().is_some();
+        timelines.into_iter().any(is_lost)
+            || !self.gaps.is_empty()
+            || !self.check.without_history.is_empty()
     }
 
     /// What is wrong.

@@ -1,6 +1,7 @@
 //! Reads the records of a timeline, object after object.
 
 use std::io::ErrorKind;
+use std::ops::Range;
 
 use windlass_media::{
     FormatError, LOG_RECORD_BYTES, LOG_STAND_BYTES_MAX, LogRecord, RecordKind, Structure, fitted,
@@ -78,12 +79,32 @@ impl CommitReader {
         self.objects.len()
     }
 
+    /// The objects, counted from 0, in runs between which some are missing.
+    pub fn runs(&self) -> Vec<Range<usize>> {
+        let ends = (1..=self.objects.len())
+            .filter(|next| *next == self.objects.len() || self.missing_before(*next).is_some());
+        let mut start = 0;
+        ends.map(|end| std::mem::replace(&mut start, end)..end)
+            .collect()
+    }
+
+    /// What is missing in front of an object, if there is one before it.
+    fn missing_before(&self, object: usize) -> Option<RepositoryError> {
+        let before = self.objects.get(object.checked_sub(1)?)?;
+        let (from, to) = (before.end?, self.objects.get(object)?.start);
+        (from < to).then_some(RepositoryError::Gap {
+            timeline: self.timeline,
+            from,
+            to,
+        })
+    }
+
     /// Goes on with this object, counted from 0.
     pub fn seek(&mut self, object: usize) {
         (self.next, self.open, self.before) = (object, None, None);
     }
 
-    /// The next record. `None` at the end of the timeline.
+    /// The next record. `None` at the end of the timeline. Fails in front of a gap.
     pub fn next_record(&mut self) -> Result<Option<Record>, RepositoryError> {
         loop {
             if self.open.is_none() && !self.open_next()? {
@@ -96,7 +117,7 @@ impl CommitReader {
     }
 
     /// The next record of the object that `seek` chose. `None` at its end.
-    pub(crate) fn next_of_object(&mut self) -> Result<Option<Record>, RepositoryError> {
+    pub fn next_of_object(&mut self) -> Result<Option<Record>, RepositoryError> {
         if self.open.is_none() && (self.before.is_some() || !self.open_next()?) {
             return Ok(None);
         }
@@ -136,6 +157,11 @@ impl CommitReader {
         let Some(name) = self.objects.get(self.next) else {
             return Ok(false);
         };
+        // Somebody who reads on from the object before must not pass over what is missing.
+        let missing = self.before.and_then(|_| self.missing_before(self.next));
+        if let Some(gap) = missing {
+            return Err(gap);
+        }
         let object = match self.place.open_object(self.timeline, name) {
             // It was sealed meanwhile, and has another name.
             Err(RepositoryError::Io { source, .. })

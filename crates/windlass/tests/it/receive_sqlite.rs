@@ -399,6 +399,134 @@ fn two_receivers_and_a_slot_are_refused() {
     receiving.stop();
 }
 
+/// A log of three objects and more, with a set in front of the transactions of each.
+struct Copied {
+    receiving: Receiving,
+    /// The sets, oldest first.
+    sets: Vec<String>,
+    /// After each copy: the moment, and how many transactions there were.
+    moments: Vec<(String, u64)>,
+    /// Keeps SQLite from emptying the log.
+    shell: Shell,
+}
+
+impl Copied {
+    fn new() -> Self {
+        let receiving = Receiving::new();
+        let mut shell = receiving.place.ledger.shell();
+        commit(&receiving.place, &mut shell, 21);
+        assert_eq!(receiving.back_up("log").0, 3);
+        let (mut sets, mut moments) = (Vec::new(), Vec::new());
+        for number in [22, 24, 26] {
+            let (_, document) = receiving.back_up("full");
+            sets.push(document["set_id"].as_str().unwrap().to_owned());
+            commit(&receiving.place, &mut shell, number);
+            commit(&receiving.place, &mut shell, number + 1);
+            assert_eq!(receiving.back_up("log").0, 0);
+            moments.push((
+                receiving.timelines()[0]["end_time"]
+                    .as_str()
+                    .unwrap()
+                    .to_owned(),
+                number + 1,
+            ));
+        }
+        Self {
+            receiving,
+            sets,
+            moments,
+            shell,
+        }
+    }
+
+    /// The objects of the log, oldest first.
+    fn objects(&self) -> Vec<std::path::PathBuf> {
+        let mut found = Vec::new();
+        let mut waiting = vec![self.receiving.place.path("sets/log")];
+        while let Some(directory) = waiting.pop() {
+            for entry in std::fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                match path.is_dir() {
+                    true => waiting.push(path),
+                    false => found.push(path),
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    fn verify(&self) -> (i32, String) {
+        let output = windlass(&["verify", &self.receiving.place.arg("sets")]);
+        (output.status.code().unwrap(), text(&output))
+    }
+}
+
+#[test]
+fn an_object_that_is_missing_in_the_middle_of_a_log_is_a_gap() {
+    let mut copied = Copied::new();
+    let restored = |copied: &Copied, set: usize, options: &[&str]| {
+        let set = ["--set", copied.sets[set].as_str()];
+        copied.receiving.restored(&[&set[..], options].concat())
+    };
+    assert_eq!(copied.verify().0, 0);
+    let objects = copied.objects();
+    assert_eq!(objects.len(), 4);
+    std::fs::remove_file(&objects[2]).unwrap();
+
+    let (code, said) = copied.verify();
+    assert_eq!(code, 3, "{said}");
+    assert!(said.contains("is missing, 2 transactions"), "{said}");
+    let shown = text(&windlass(&["info", &copied.receiving.place.arg("sets")]));
+    assert!(shown.contains("is missing, 2 transactions"), "{shown}");
+    assert_eq!(shown.matches("restorable ").count(), 2, "{shown}");
+    let timeline = &copied.receiving.timelines()[0];
+    assert_eq!(timeline["gaps"][0]["transactions"], 2, "{timeline}");
+    assert_eq!(
+        timeline["gaps"][0]["start_time"],
+        copied.moments[0].0.as_str()
+    );
+    assert_eq!(timeline["windows"].as_array().unwrap().len(), 2);
+
+    // Before the gap and behind it, every moment is there; across it is none.
+    let [first, second, third] = &copied.moments[..] else {
+        panic!()
+    };
+    assert_eq!(
+        restored(&copied, 0, &["--target-time", &first.0]),
+        Ok(first.1)
+    );
+    for options in [&["--target-time", &second.0][..], &["--target-latest"]] {
+        let (code, said) = restored(&copied, 0, options).unwrap_err();
+        assert!(
+            code == 1 && said.contains("has every transaction up to"),
+            "{said}"
+        );
+    }
+    assert_eq!(
+        restored(&copied, 2, &["--target-time", &third.0]),
+        Ok(third.1)
+    );
+    assert_eq!(restored(&copied, 2, &["--target-latest"]), Ok(third.1));
+    // The log goes on.
+    commit(&copied.receiving.place, &mut copied.shell, 28);
+    assert_eq!(copied.receiving.back_up("log").0, 0);
+    assert_eq!(restored(&copied, 2, &["--target-latest"]), Ok(28));
+}
+
+#[test]
+fn an_object_that_is_missing_at_the_beginning_of_a_log_is_a_gap() {
+    let copied = Copied::new();
+    let objects = copied.objects();
+    objects[..2]
+        .iter()
+        .for_each(|path| std::fs::remove_file(path).unwrap());
+    let (code, said) = copied.verify();
+    assert_eq!(code, 3, "{said}");
+    assert!(said.contains("what comes before"), "{said}");
+    assert!(said.contains("is missing, 2 transactions"), "{said}");
+}
+
 /// Killed at each of its calls while it begins a new timeline, it never hides what is lost.
 #[test]
 fn a_kill_while_a_timeline_begins_hides_no_gap() {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use windlass_engine::show_size;
 use windlass_operations::Ending;
-use windlass_operations::commits::CommitTimeline;
+use windlass_operations::commits::{CommitGap, CommitRun, CommitTimeline};
 use windlass_operations::info::{DatabaseLogInfo, LogInfo};
 use windlass_operations::reach::{Restorable, Window};
 
@@ -53,15 +53,22 @@ pub(super) fn show_databases(logs: &[DatabaseLogInfo]) {
                      ({lost})"
                 ));
             }
-            let commits = output::count(one.commits, "transaction");
+            let commits = output::count(one.commits(), "transaction");
             let objects = output::count(one.objects, "object");
             output::line(&format!(
                 "log           {path}, timeline {timeline}: {commits}, {stored} in {objects}"
             ));
-            if let Some(first) = one.sets.first() {
-                let (from, to) = (moment_of(&first.started), nanos(one.end_nanos));
+            for gap in one.gaps() {
+                let gap = gap_words(&gap);
+                output::line(&format!("gap           {path}, timeline {timeline}: {gap}"));
+            }
+            for run in &one.runs {
+                let Some(first) = run.sets.first() else {
+                    continue;
+                };
+                let (from, to) = (moment_of(&first.started), nanos(run.end_nanos));
                 let to = moment_of(&to);
-                let sets = output::count(one.sets.len() as u64, "set");
+                let sets = output::count(run.sets.len() as u64, "set");
                 output::line(&format!(
                     "restorable    {path}, timeline {timeline}: {from} to {to}, {sets}"
                 ));
@@ -75,6 +82,19 @@ pub(super) fn show_databases(logs: &[DatabaseLogInfo]) {
     }
 }
 
+/// What is missing of a timeline, in words.
+pub(in crate::command) fn gap_words(gap: &CommitGap) -> String {
+    let commits = output::count(gap.commits, "transaction");
+    let to = moment_of(&nanos(gap.by_nanos));
+    match gap.after_nanos {
+        Some(from) => {
+            let from = moment_of(&nanos(from));
+            format!("{from} to {to} is missing, {commits}")
+        }
+        None => format!("what comes before {to} is missing, {commits}"),
+    }
+}
+
 /// A moment as RFC 3339.
 pub(in crate::command) fn nanos(nanos: i64) -> String {
     let moment = jiff::Timestamp::from_nanosecond(nanos.into());
@@ -83,15 +103,35 @@ pub(in crate::command) fn nanos(nanos: i64) -> String {
 
 /// A timeline of the log of a SQLite database, in JSON.
 pub(in crate::command) fn commits_document(one: &CommitTimeline) -> Value {
-    let sets = one.sets.iter().map(|set| set.id.to_string());
+    let sets = one.sets().map(|set| set.id.to_string());
+    let gaps = one.gaps().map(|gap| {
+        json!({
+            "start_time": gap.after_nanos.map(nanos),
+            "end_time": nanos(gap.by_nanos),
+            "transactions": gap.commits,
+        })
+    });
+    let windows = one.runs.iter().filter(|run| !run.sets.is_empty());
     json!({
         "timeline": one.timeline.0,
-        "start_time": nanos(one.start_nanos),
-        "end_time": nanos(one.end_nanos),
-        "transactions": one.commits,
+        "start_time": one.runs.first().map(|run| nanos(run.start_nanos)),
+        "end_time": one.runs.last().map(|run| nanos(run.end_nanos)),
+        "transactions": one.commits(),
         "objects": one.objects,
         "stored_bytes": one.stored_bytes,
         "lost": one.lost,
+        "gaps": gaps.collect::<Vec<_>>(),
+        "windows": windows.map(run_document).collect::<Vec<_>>(),
+        "sets": sets.collect::<Vec<_>>(),
+    })
+}
+
+/// The moments to which the sets of a run lead.
+fn run_document(run: &CommitRun) -> Value {
+    let sets = run.sets.iter().map(|set| set.id.to_string());
+    json!({
+        "start_time": run.sets.first().map(|set| set.started.clone()),
+        "end_time": nanos(run.end_nanos),
         "sets": sets.collect::<Vec<_>>(),
     })
 }

@@ -29,11 +29,15 @@ pub(super) fn show(log: &VerifiedLog, quiet: bool) {
         ));
     }
     for one in log.database.iter().flat_map(|log| &log.timelines) {
+        let timeline = one.timeline;
         if one.lost.is_some() {
-            let timeline = one.timeline;
             output::line(&format!(
                 "gap           {of}: transactions before timeline {timeline} may be missing"
             ));
+        }
+        for gap in one.gaps() {
+            let gap = info::gap_words(&gap);
+            output::line(&format!("gap           {of}, timeline {timeline}: {gap}"));
         }
     }
     if log.faults().next().is_none() && !quiet {

@@ -199,9 +199,9 @@ fn last_of(
 }
 
 /// The sets of the database at a path, among those of a list, oldest first.
-pub(crate) fn sets_of(list: &[SetEntry], path: &Path) -> Vec<DatabaseSet> {
+pub(crate) fn sets_of(list: &[&SetEntry], path: &Path) -> Vec<DatabaseSet> {
     let path = path.to_string_lossy();
-    let sets = list.iter().filter_map(DatabaseSet::of);
+    let sets = list.iter().filter_map(|set| DatabaseSet::of(set));
     sets.filter(|set| set.path == path).collect()
 }
 

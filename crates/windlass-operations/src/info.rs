@@ -15,8 +15,8 @@ use windlass_engine::{
 use windlass_image::{SetImage, SetImageOptions};
 use windlass_postgres::{KIND, RelationNames};
 
-pub(crate) use chains::base_faults;
 pub use chains::{BaseFaults, ChainInfo, LinkInfo};
+pub(crate) use chains::{base_faults, with_bases};
 pub use logs::{DatabaseLogInfo, LogInfo};
 
 use crate::caller::Caller;
@@ -119,7 +119,7 @@ impl PlaceInfo {
         let wanted: BTreeSet<_> = wanted.map(|set| set.set_id.0).collect();
         let base_faults = base_faults(&list.sets, &named.paths);
         let logs = logs::logs_of(&named.paths, &list.sets, &base_faults);
-        let database_logs = logs::databases_of(&named.paths, &list.sets);
+        let database_logs = logs::databases_of(&named.paths, &list.sets, &base_faults);
         let has_log = !logs.is_empty() || !database_logs.is_empty();
         let has_log = has_log && !named.chooses_database();
         if wanted.is_empty() && unfinished.is_empty() && list.unknown.is_empty() && !has_log {

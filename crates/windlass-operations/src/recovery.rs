@@ -29,7 +29,7 @@ use windlass_repository::{KnownLog, LogPath, LogPlace, LogReader, RepositoryErro
 use crate::caller::Caller;
 use crate::error::OperationError;
 use crate::held::Held;
-use crate::info::base_faults;
+use crate::info::with_bases;
 use crate::notice::Notice;
 use crate::places::{self, LocatedSet, Named, SetRequest, Which};
 use crate::reach::{ClusterSet, Restorable, needed_from, restorable};
@@ -137,8 +137,7 @@ fn windows(
     system: u64,
 ) -> Result<Vec<WindowShown>, OperationError> {
     let sets = places::list(&request.words)?.sets;
-    let faults = base_faults(&sets, &request.words);
-    let sound = sets.iter().filter(|set| !faults.contains_key(&set.set_id));
+    let sound = with_bases(&sets, &request.words).into_iter();
     let sets = sound.filter_map(ClusterSet::of);
     let sets: Vec<_> = sets.filter(|set| set.system == system).collect();
     let place = log.or(request.words.first().map(PathBuf::as_path));

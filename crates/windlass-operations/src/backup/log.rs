@@ -26,6 +26,7 @@ use crate::ended::RunCounts;
 use crate::ending::Ending;
 use crate::error::{DeviceError, OperationError};
 use crate::hooks::HookCommands;
+use crate::info::with_bases;
 use crate::outputs;
 use crate::places;
 use crate::reach::{ClusterSet, Reach};
@@ -194,8 +195,10 @@ fn only_directory(words: &[String]) -> Result<DeviceName, DeviceError> {
 
 /// The sets of a cluster in a place, the oldest first.
 fn sets_of(place: &Path, system: u64) -> Result<Vec<ClusterSet>, OperationError> {
-    let list = places::list(&[place.to_owned()])?;
-    let sets = list.sets.iter().filter_map(ClusterSet::of);
+    let place = [place.to_owned()];
+    let list = places::list(&place)?;
+    let sets = with_bases(&list.sets, &place).into_iter();
+    let sets = sets.filter_map(ClusterSet::of);
     Ok(sets.filter(|set| set.system == system).collect())
 }
 

@@ -69,6 +69,13 @@ pub(crate) fn base_faults(sets: &[SetEntry], places: &[PathBuf]) -> BaseFaults {
     faults
 }
 
+/// The sets that do not lack a base. Only these lead into a log.
+pub(crate) fn with_bases<'a>(sets: &'a [SetEntry], places: &[PathBuf]) -> Vec<&'a SetEntry> {
+    let faults = base_faults(sets, places);
+    let sound = sets.iter().filter(|set| !faults.contains_key(&set.set_id));
+    sound.collect()
+}
+
 /// The chains of these sets; none if no set builds on another one.
 pub(super) fn chains_of(sets: &[SetEntry], faults: &BaseFaults) -> Vec<ChainInfo> {
     let mut databases: Vec<Identity> = Vec::new();

@@ -38,8 +38,13 @@ pub struct DatabaseLogInfo {
 }
 
 /// The logs of SQLite databases in these places.
-pub(crate) fn databases_of(places: &[PathBuf], sets: &[SetEntry]) -> Vec<DatabaseLogInfo> {
-    let sets: Vec<_> = sets.iter().filter_map(DatabaseSet::of).collect();
+pub(crate) fn databases_of(
+    places: &[PathBuf],
+    sets: &[SetEntry],
+    faults: &BaseFaults,
+) -> Vec<DatabaseLogInfo> {
+    let sound = sets.iter().filter(|set| !faults.contains_key(&set.set_id));
+    let sets: Vec<_> = sound.filter_map(DatabaseSet::of).collect();
     let mut found = Vec::new();
     for place in places {
         // Whether the place can be read was seen when its sets were listed.

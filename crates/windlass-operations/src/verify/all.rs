@@ -9,6 +9,7 @@ use super::{Job, log};
 use crate::denied::Denied;
 use crate::ending::Ending;
 use crate::error::OperationError;
+use crate::info::{BaseFaults, base_faults};
 use crate::places::{self, LocatedSet, Named, advice_about, short_id};
 
 pub(super) fn verify(job: &Job<'_>, named: &Named) -> Result<VerifiedSets, OperationError> {
@@ -55,9 +56,15 @@ pub(super) fn verify(job: &Job<'_>, named: &Named) -> Result<VerifiedSets, Opera
             .any(|one| one.is_damaged() || one.is_unknown());
     }
     let mut logs = Vec::new();
+    let faults = match logs_there.is_empty() {
+        true => BaseFaults::new(),
+        false => base_faults(&list.sets, &named.paths),
+    };
+    let sound = sets.iter().filter(|set| !faults.contains_key(&set.set_id));
+    let sound: Vec<_> = sound.copied().collect();
     for log in &logs_there {
         let how = (job.request.quick, job.cancel);
-        let log = log::verify(how, log, &sets)?;
+        let log = log::verify(how, log, &sound)?;
         job.tell(VerifyStep::Log { log: &log });
         logs.push(log);
     }

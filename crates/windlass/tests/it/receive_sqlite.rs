@@ -527,6 +527,44 @@ fn an_object_that_is_missing_at_the_beginning_of_a_log_is_a_gap() {
     assert!(said.contains("is missing, 2 transactions"), "{said}");
 }
 
+/// A set without its base restores nothing, so it leads nowhere.
+#[test]
+fn a_set_without_its_base_leads_into_no_log() {
+    let receiving = Receiving::new();
+    let mut shell = receiving.place.ledger.shell();
+    commit(&receiving.place, &mut shell, 21);
+    assert_eq!(receiving.back_up("log").0, 3);
+    let full = receiving.place.back_up();
+    commit(&receiving.place, &mut shell, 22);
+    let (code, link) = receiving.back_up("incr");
+    assert_eq!((code, &link["type"]), (0, &Value::from("incr")));
+    assert_eq!(
+        receiving.timelines()[0]["sets"].as_array().unwrap().len(),
+        1
+    );
+    commit(&receiving.place, &mut shell, 23);
+    assert_eq!(receiving.back_up("log").0, 0);
+    let both = receiving.timelines()[0]["sets"].as_array().unwrap().len();
+    assert_eq!(both, 2);
+
+    std::fs::remove_file(full).unwrap();
+    assert_eq!(
+        receiving.timelines()[0]["sets"].as_array().unwrap().len(),
+        0
+    );
+    commit(&receiving.place, &mut shell, 24);
+    let (code, document) = receiving.back_up("log");
+    assert_eq!(
+        (code, &document["warnings"][0]["name"]),
+        (3, &"log-without-set".into())
+    );
+    assert_eq!(receiving.back_up("full").0, 0);
+    let (code, verified) = json(&["verify", &receiving.place.arg("sets")]);
+    assert_eq!(code, 4, "{verified}");
+    let timeline = &verified["logs"][0]["timelines"][0];
+    assert_eq!(timeline["sets"].as_array().unwrap().len(), 1, "{verified}");
+}
+
 /// Killed at each of its calls while it begins a new timeline, it never hides what is lost.
 #[test]
 fn a_kill_while_a_timeline_begins_hides_no_gap() {

@@ -13,6 +13,7 @@ use crate::captured::{CapturedLog, Capturing};
 use crate::commits;
 use crate::devices;
 use crate::error::OperationError;
+use crate::info::with_bases;
 use crate::outputs;
 use crate::places;
 use crate::run::Run;
@@ -56,8 +57,9 @@ pub(super) fn make(
 
 /// Whether a set leads to the log. The newest one that does counts.
 fn judge(captured: &CapturedLog) -> Result<(Option<SetId>, Vec<Named>), OperationError> {
-    let list = places::list(std::slice::from_ref(&captured.place))?;
-    let sets = commits::sets_of(&list.sets, &captured.database);
+    let place = std::slice::from_ref(&captured.place);
+    let list = places::list(place)?;
+    let sets = commits::sets_of(&with_bases(&list.sets, place), &captured.database);
     if sets.is_empty() {
         let text = "the place has no set of this database, and the log alone restores nothing";
         return Ok((None, vec![(LOG_WITHOUT_SET, text.to_owned())]));

@@ -10,6 +10,7 @@
 mod base;
 mod image;
 mod log;
+mod merge;
 mod outcome;
 mod request;
 
@@ -41,8 +42,9 @@ use crate::watch::{Ended, Watch, Watching};
 use crate::{emptied, outputs, privilege};
 
 pub(crate) use base::{BaseSearch, Basis};
-use image::SnapshotSource;
+use image::FixedSource;
 pub use log::{DatabaseLogOutcome, LogBackedUp, LogBackupOutcome, LogBackupRequest, back_up_log};
+pub use merge::merge;
 pub use outcome::{BackupOutcome, Remark};
 pub use request::BackupRequest;
 
@@ -50,7 +52,7 @@ pub use request::BackupRequest;
 enum Ready {
     Postgres(Box<Cluster>, BufferPlan, Outputs, Basis<Arc<ChainBase>>),
     Sqlite(Box<Database>, BufferPlan, Outputs, Basis<SqliteBase>),
-    Snapshot(Box<SnapshotSource>, BufferPlan, Outputs, Basis<()>),
+    Fixed(Box<FixedSource>, BufferPlan, Outputs, Basis<()>),
 }
 
 /// A sealed set, not yet judged.
@@ -78,7 +80,12 @@ pub fn back_up(
     if devices::keep_nothing(&request.to) {
         run.become_trial();
     }
-    run.go(|run| watched(caller, request, run, cancel))
+    run.go(|run| {
+        let word = Path::new(&request.database);
+        let snapshot = find_named(caller, word, &[])?;
+        let fixed = snapshot.map(FixedSource::of_snapshot).transpose()?;
+        watched((caller, request), fixed, run, cancel)
+    })
 }
 
 /// Tells metrics and hooks of a backup that could not be begun, because what was asked for is
@@ -111,18 +118,16 @@ fn run_of<'a>(
     run
 }
 
+/// Makes a set of a live database, or of what is given in its place.
 fn watched(
-    caller: &Caller,
-    request: &BackupRequest,
+    (caller, request): (&Caller, &BackupRequest),
+    fixed: Option<FixedSource>,
     run: &Run<'_>,
     cancel: &Cancel,
 ) -> Result<(BackupOutcome, RunEnd), OperationError> {
-    let word = Path::new(&request.database);
-    let snapshot = find_named(caller, word, &[])?;
-    let snapshot = snapshot.map(SnapshotSource::open).transpose()?;
-    let name = match &snapshot {
-        // Its owner and its place are those of its directory.
-        Some(snapshot) => DatabaseName::Sqlite(snapshot.place()),
+    let name = match &fixed {
+        // Its owner and its place are those of its files.
+        Some(fixed) => DatabaseName::Sqlite(fixed.place()),
         None => DatabaseName::resolve_named(&request.database, request.name.as_deref())?,
     };
     // The profiles belong to the user who probed, who need not be the database's owner.
@@ -135,7 +140,7 @@ fn watched(
         request,
         run,
         name: &name,
-        snapshot,
+        fixed,
         devices,
         cancel,
     };
@@ -146,9 +151,7 @@ fn watched(
         Ready::Sqlite(database, plan, outputs, base) => {
             job.sqlite(*database, plan, &outputs, base)?
         }
-        Ready::Snapshot(snapshot, plan, outputs, base) => {
-            job.snapshot(&snapshot, plan, &outputs, base)?
-        }
+        Ready::Fixed(fixed, plan, outputs, base) => job.fixed(&fixed, plan, &outputs, base)?,
     };
     let (ending, end) = (sealed.warnings.ending(), sealed.end.clone());
     let outcome = job.judge(sealed, state);
@@ -164,7 +167,7 @@ struct Job<'a> {
     run: &'a Run<'a>,
     name: &'a DatabaseName,
     /// What is backed up in place of a live database.
-    snapshot: Option<SnapshotSource>,
+    fixed: Option<FixedSource>,
     devices: Vec<DeviceName>,
     cancel: &'a Cancel,
 }
@@ -196,13 +199,13 @@ impl Job<'_> {
     /// Connects to the database or opens it, and checks everything that was asked for.
     fn prepare(&self) -> Result<Ready, OperationError> {
         let asked = &self.request.settings.buffers;
-        let ready = match (&self.snapshot, self.name) {
-            (Some(snapshot), _) => {
-                let plan = asked.plan(self.devices.len(), 1)?;
+        let ready = match (&self.fixed, self.name) {
+            (Some(fixed), _) => {
+                let plan = asked.plan(self.devices.len(), fixed.readers())?;
                 let base = self
                     .search()
                     .whole("a snapshot is always backed up as a whole")?;
-                Ready::Snapshot(Box::new(snapshot.clone()), plan, snapshot.outputs()?, base)
+                Ready::Fixed(Box::new(fixed.clone()), plan, fixed.outputs()?, base)
             }
             (None, DatabaseName::Postgres(conninfo)) => {
                 self.request.cluster_request().check()?;
@@ -222,34 +225,10 @@ impl Job<'_> {
         };
         let (Ready::Postgres(_, _, outputs, _)
         | Ready::Sqlite(_, _, outputs, _)
-        | Ready::Snapshot(_, _, outputs, _)) = &ready;
+        | Ready::Fixed(_, _, outputs, _)) = &ready;
         let protected = devices::protect(&self.devices, outputs)?;
         self.run.check(&protected)?;
         Ok(ready)
-    }
-
-    fn snapshot(
-        &self,
-        snapshot: &SnapshotSource,
-        plan: BufferPlan,
-        outputs: &Outputs,
-        base: Basis<()>,
-    ) -> Result<Sealed, OperationError> {
-        let options = self.options_json(&plan);
-        let (run, watch) = self.start(plan, &snapshot.database(), outputs)?;
-        let sealed = snapshot.back_up(self.caller, options, run);
-        let (report, end) = watch.end(sealed, |report| Ended::well(report))?;
-        let instead = of_instead(base.and_then(Result::err));
-        Ok(Sealed {
-            report,
-            backup_type: BackupType::Full,
-            base: None,
-            database: snapshot.database_facts(),
-            places: vec![snapshot.place()],
-            warnings: Warnings::new(instead, &self.request.accept),
-            remarks: Vec::new(),
-            end,
-        })
     }
 
     fn postgres(
@@ -381,8 +360,9 @@ impl Job<'_> {
             }
         }
         let set_id = SetId(*uuid::Uuid::new_v4().as_bytes());
-        let now = jiff::Timestamp::now();
-        let devices = self.create(&plan, (database, set_id, now), outputs)?;
+        let begun = self.fixed.as_ref().and_then(FixedSource::begun);
+        let begun = begun.unwrap_or_else(jiff::Timestamp::now);
+        let devices = self.create(&plan, (database, set_id, begun), outputs)?;
         let compression = &self.request.compression;
         let options = BackupOptions {
             plan,
@@ -405,30 +385,30 @@ impl Job<'_> {
         let series = configured(self.name.place());
         let watch = self.run.watch(protected, (&subject, &series))?;
         let progress = watch.progress().clone();
-        let created = fitted(now.as_nanosecond());
+        let created = fitted(begun.as_nanosecond());
         let cancel = self.cancel.clone();
         let run = BackupRun::start(set_id, created, options, devices, progress, cancel)?;
         Ok((run, watch))
     }
 
-    /// Whether the run takes pages apart. Nobody does that for snapshots yet. Without a codec it
-    /// would gain nothing.
+    /// Whether the run takes pages apart. Nobody does that for snapshots and chains yet. Without a
+    /// codec it would gain nothing.
     fn takes_pages_apart(&self) -> bool {
         let compression = &self.request.compression;
         let compresses = compression.range.is_some() || compression.codec != Codec::None;
-        self.request.takes_pages_apart && compresses && self.snapshot.is_none()
+        self.request.takes_pages_apart && compresses && self.fixed.is_none()
     }
 
-    /// Opens the devices of a new set, which is named after the database and begins now.
+    /// Opens the devices of a new set, which is named after the database and its moment.
     fn create(
         &self,
         plan: &BufferPlan,
-        (database, set_id, now): (&str, SetId, jiff::Timestamp),
+        (database, set_id, begun): (&str, SetId, jiff::Timestamp),
         outputs: &Outputs,
     ) -> Result<Vec<Box<dyn windlass_engine::Device>>, OperationError> {
         let names = StripeNames {
             database: plain_name(database),
-            time: now.strftime("%Y%m%dT%H%M%SZ").to_string(),
+            time: begun.strftime("%Y%m%dT%H%M%SZ").to_string(),
             set_id,
             count: self.devices.len(),
         };

@@ -14,6 +14,7 @@ mod files;
 mod images;
 mod lab;
 mod mapping;
+mod merge;
 mod moment;
 mod open;
 mod operations;
@@ -32,6 +33,7 @@ pub use choice::{Choice, WHICH_OF_ALL};
 pub use coding::Coding;
 pub use files::{check as check_paths, named as named_files};
 pub use images::{Diff, Extract, MountSet};
+pub use merge::Merge;
 pub use moment::{At, Recovering};
 pub use open::{Open, OpenOptions};
 use windlass_engine::parse_rate_limit;
@@ -182,6 +184,9 @@ pub enum Command {
     /// Receive the log of a PostgreSQL server or a SQLite database as it is written
     #[command(after_long_help = examples::RECEIVE)]
     Receive(Receive),
+    /// Make one full set of a chain, without reading the database
+    #[command(after_long_help = examples::MERGE)]
+    Merge(Box<Merge>),
     /// Print shell completions
     #[command(after_long_help = examples::COMPLETIONS)]
     Completions {

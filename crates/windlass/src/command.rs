@@ -9,6 +9,7 @@ mod extract;
 mod info;
 mod lab;
 mod manual;
+mod merge;
 mod mount;
 mod open;
 mod plan;
@@ -43,6 +44,7 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Open(arguments) => open::run(global, &arguments),
         Command::Snapshot(arguments) => snapshot::run(global, &arguments),
         Command::ArchivePush(arguments) => archive::push(global, &arguments),
+        Command::Merge(arguments) => merge::run(global, &arguments),
         Command::Receive(arguments) => receive::run(global, &arguments),
         Command::ArchiveGet(arguments) => archive::get(global, &arguments),
         Command::Completions { shell } => manual::completions(shell),

@@ -90,6 +90,26 @@ pub fn backup(arguments: &Backup) -> Result<BackupRequest, Failure> {
     })
 }
 
+/// What a merge does: that of a backup which concerns no live database.
+pub fn merge(arguments: &cli::Merge) -> Result<BackupRequest, Failure> {
+    let words = arguments.set.iter();
+    let words: Vec<_> = words.map(|word| word.display().to_string()).collect();
+    let subject = words.join(", ");
+    let to: Vec<_> = arguments.to.iter().map(String::as_str).collect();
+    Ok(BackupRequest {
+        name: Some(subject.clone()),
+        compression: Compression::parse(&arguments.compress)?,
+        compression_text: arguments.compress.clone(),
+        rates: rates(&arguments.rates),
+        buffered: arguments.buffered,
+        keep_prediction: false,
+        hooks: hooks(&arguments.hooks)?,
+        watching: watching(&arguments.watching)?,
+        settings: settings(&arguments.buffers, &arguments.layout)?,
+        ..BackupRequest::new(&subject, &to)
+    })
+}
+
 /// What a backup of the log does.
 pub fn log_backup(arguments: &Backup) -> Result<LogBackupRequest, Failure> {
     Ok(LogBackupRequest {

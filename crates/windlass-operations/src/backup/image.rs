@@ -1,38 +1,59 @@
-//! A backup of a snapshot: its files go through the pipeline as they are. Nothing changes
-//! meanwhile, so there is nothing to wait for and nothing to read twice.
+//! A backup of what does not change meanwhile: a snapshot, or a chain that becomes one full set.
+//! The files go through the pipeline as they are. There is nothing to wait for and nothing to read
+//! twice.
+//!
+//! Invariant: a merged set stands right behind the set that it repeats, so that the newest set of a
+//! place is never one with an older state.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
 use windlass_engine::media::{
     BackupType, Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable, crc32c, fitted,
 };
 use windlass_engine::{
-    BackupRun, FileContent, FileSpec, METADATA_LIMIT_DEFAULT, Missing, OpenSet, Outputs, RunReport,
+    BackupRun, BufferPlan, FileContent, FileSpec, FoundSet, METADATA_LIMIT_DEFAULT, Missing,
+    OpenSet, OpenStripe, Outputs, RunReport,
 };
 use windlass_image::{Image, ImageSource, SetImage, SetImageOptions};
 use windlass_snapshot::{Content, Snapshot};
 
+use super::{Basis, Job, Sealed};
 use crate::caller::Caller;
 use crate::database::DatabaseName;
 use crate::error::OperationError;
 use crate::held::Held;
+use crate::moments::timestamp;
 use crate::outputs;
+use crate::warnings::{Warnings, of_instead};
+use crate::watch::Ended;
 
 /// Its mode says whether the owner's group may read the files.
 const VERSION_PATH: &[u8] = b"PG_VERSION";
 const PRIVATE_MODE: u32 = 0o600;
+/// Most readers of a chain. Each decodes frames, so more of them than cores gain nothing.
+const READERS_MAX: usize = 16;
 
-/// A snapshot that is backed up.
+/// How long after the set that it repeats a merged set begins.
+const NEXT: SignedDuration = SignedDuration::from_nanos(1);
+
+/// Something that does not change, and is backed up.
 #[derive(Clone)]
-pub(super) struct SnapshotSource {
-    pub(super) snapshot: Snapshot,
+pub(super) struct FixedSource {
+    of: Of,
     image: Arc<dyn Image>,
 }
 
-impl SnapshotSource {
+#[derive(Clone)]
+enum Of {
+    Snapshot(Box<Snapshot>),
+    Chain(Arc<OpenSet>),
+}
+
+impl FixedSource {
     /// Opens the snapshot. It cannot be dropped as long as this exists.
-    pub(super) fn open(snapshot: Snapshot) -> Result<Self, OperationError> {
+    pub(super) fn of_snapshot(snapshot: Snapshot) -> Result<Self, OperationError> {
         let image: Arc<dyn Image> = match snapshot.content()? {
             Content::Files(image) => image,
             Content::Set(stripes) => {
@@ -40,42 +61,125 @@ impl SnapshotSource {
                 Arc::new(SetImage::open(set, &SetImageOptions::default())?)
             }
         };
-        Ok(Self { snapshot, image })
+        let of = Of::Snapshot(Box::new(snapshot));
+        Ok(Self { of, image })
+    }
+
+    /// Takes a set with all sets that it builds on.
+    pub(super) fn of_chain(set: OpenSet) -> Result<Self, OperationError> {
+        Held::check(set.description())?;
+        let set = Arc::new(set);
+        let image = Arc::new(SetImage::open(
+            Arc::clone(&set),
+            &SetImageOptions::default(),
+        )?);
+        let of = Of::Chain(set);
+        Ok(Self { of, image })
     }
 
     /// The name of the database.
     pub(super) fn database(&self) -> String {
-        let record = self.snapshot.record();
-        let file = DatabaseName::Sqlite(record.source.path.clone());
-        match record.facts.database["name"].as_str() {
-            Some(name) if record.source.kind == windlass_postgres::KIND => name.to_owned(),
-            _ => file.short_name(),
+        let (facts, kind, path) = match &self.of {
+            Of::Snapshot(snapshot) => {
+                let record = snapshot.record();
+                let (kind, path) = (&*record.source.kind, record.source.path.clone());
+                (&record.facts.database, kind, path)
+            }
+            Of::Chain(set) => {
+                let facts = &set.description().facts.database;
+                let path = PathBuf::from(facts["path"].as_str().unwrap_or_default());
+                (facts, facts["kind"].as_str().unwrap_or_default(), path)
+            }
+        };
+        match facts["name"].as_str() {
+            Some(name) if kind == windlass_postgres::KIND => name.to_owned(),
+            _ => DatabaseName::Sqlite(path).short_name(),
         }
     }
 
-    /// What the database's own crate said about it, with the snapshot's name and moment.
+    /// What the database's own crate said about it, and where this comes from.
     pub(super) fn database_facts(&self) -> serde_json::Value {
-        let record = self.snapshot.record();
-        let mut facts = record.facts.database.clone();
-        facts["snapshot"] = serde_json::json!({
-            "name": record.name,
-            "id": record.id,
-            "as_of": record.as_of,
-        });
-        facts
+        match &self.of {
+            Of::Snapshot(snapshot) => {
+                let record = snapshot.record();
+                let mut facts = record.facts.database.clone();
+                facts["snapshot"] = serde_json::json!({
+                    "name": record.name,
+                    "id": record.id,
+                    "as_of": record.as_of,
+                });
+                facts
+            }
+            Of::Chain(set) => {
+                let mut facts = set.description().facts.database.clone();
+                let ids: Vec<_> = set.links().map(|set| set.set_id().to_string()).collect();
+                facts["merged"] = ids.into();
+                facts
+            }
+        }
     }
 
     /// What no output of the backup may be.
     pub(super) fn outputs(&self) -> Result<Outputs, OperationError> {
-        let mut outputs = outputs::outputs();
-        let what = format!("{} belongs to a snapshot", self.place().display());
-        outputs.protect_directory(&self.place(), &what)?;
-        Ok(outputs)
+        match &self.of {
+            Of::Snapshot(_) => {
+                let mut outputs = outputs::outputs();
+                let what = format!("{} belongs to a snapshot", self.place().display());
+                outputs.protect_directory(&self.place(), &what)?;
+                Ok(outputs)
+            }
+            Of::Chain(set) => outputs::of_set(set),
+        }
     }
 
-    /// Where the snapshot is.
+    /// Where it is. The owner of this is the owner of the new set.
     pub(super) fn place(&self) -> PathBuf {
-        self.snapshot.path().to_owned()
+        match &self.of {
+            Of::Snapshot(snapshot) => snapshot.path().to_owned(),
+            Of::Chain(set) => first_stripe(set).map_or(PathBuf::new(), |it| it.location().into()),
+        }
+    }
+
+    /// When the new set begins, if that is not now: one nanosecond after the set that it repeats.
+    pub(super) fn begun(&self) -> Option<Timestamp> {
+        let Of::Chain(set) = &self.of else {
+            return None;
+        };
+        let started: Option<Timestamp> = set.description().facts.started.parse().ok();
+        let created = || Some(timestamp(first_stripe(set)?.header().created_nanos));
+        let begun = started.or_else(created)?;
+        Some(begun.saturating_add(NEXT).unwrap_or(begun))
+    }
+
+    /// How many readers are of use at once.
+    pub(super) fn readers(&self) -> usize {
+        match &self.of {
+            Of::Snapshot(_) => 1,
+            Of::Chain(_) => std::thread::available_parallelism()
+                .map_or(1, usize::from)
+                .min(READERS_MAX),
+        }
+    }
+
+    /// When what is backed up was begun and finished.
+    fn moments(&self) -> (String, String) {
+        let now = || Timestamp::now().to_string();
+        match &self.of {
+            Of::Snapshot(_) => (now(), now()),
+            Of::Chain(set) => {
+                let facts = &set.description().facts;
+                let begun = self.begun().map(|begun| begun.to_string());
+                (begun.unwrap_or_else(now), facts.finished.clone())
+            }
+        }
+    }
+
+    /// Whether the files lack PostgreSQL's list of them.
+    fn lacks_manifest(&self) -> bool {
+        match &self.of {
+            Of::Snapshot(snapshot) => snapshot.record().source.kind == windlass_postgres::KIND,
+            Of::Chain(_) => false,
+        }
     }
 
     /// Reads everything, and seals the set.
@@ -85,11 +189,14 @@ impl SnapshotSource {
         options: serde_json::Value,
         mut run: BackupRun,
     ) -> Result<RunReport, OperationError> {
-        let started = jiff::Timestamp::now().to_string();
+        let (started, _) = self.moments();
         let source = ImageSource::new(Arc::clone(&self.image));
         let bytes = self.image.files().0.iter().map(|entry| entry.bytes);
         run.progress().set_total(bytes.sum());
-        run.progress().set_phase("reading the snapshot");
+        run.progress().set_phase(match &self.of {
+            Of::Snapshot(_) => "reading the snapshot",
+            Of::Chain(_) => "reading the chain",
+        });
         source.push(&mut run)?;
         run.drain()?;
         let mut files = source.files(&run)?;
@@ -97,19 +204,50 @@ impl SnapshotSource {
             tool: caller.tool.clone(),
             backup_type: BackupType::Full,
             started,
-            finished: jiff::Timestamp::now().to_string(),
+            finished: self.moments().1,
             options,
             database: self.database_facts(),
             parents: Vec::new(),
         };
         Held::check_image(&facts, &files)?;
-        if self.snapshot.record().source.kind == windlass_postgres::KIND
+        if self.lacks_manifest()
             && let Some(bytes) = windlass_postgres::manifest_of_image(&facts, &files)?
         {
             add_manifest(&mut run, &mut files, bytes)?;
         }
         Ok(run.finish(files, facts)?)
     }
+}
+
+impl Job<'_> {
+    /// Makes a set of what does not change.
+    pub(super) fn fixed(
+        &self,
+        fixed: &FixedSource,
+        plan: BufferPlan,
+        outputs: &Outputs,
+        base: Basis<()>,
+    ) -> Result<Sealed, OperationError> {
+        let options = self.options_json(&plan);
+        let (run, watch) = self.start(plan, &fixed.database(), outputs)?;
+        let sealed = fixed.back_up(self.caller, options, run);
+        let (report, end) = watch.end(sealed, |report| Ended::well(report))?;
+        let instead = of_instead(base.and_then(Result::err));
+        Ok(Sealed {
+            report,
+            backup_type: BackupType::Full,
+            base: None,
+            database: fixed.database_facts(),
+            places: vec![fixed.place()],
+            warnings: Warnings::new(instead, &self.request.accept),
+            remarks: Vec::new(),
+            end,
+        })
+    }
+}
+
+fn first_stripe(set: &FoundSet) -> Option<&OpenStripe> {
+    set.stripes().first()
 }
 
 /// Adds the list of the files, without which PostgreSQL's own tool cannot check a restore.
@@ -130,7 +268,7 @@ fn add_manifest(
         },
         mode: like.map_or(PRIVATE_MODE, |entry| entry.mode),
         bytes: fitted(bytes.len()),
-        mtime_nanos: fitted(jiff::Timestamp::now().as_nanosecond()),
+        mtime_nanos: fitted(Timestamp::now().as_nanosecond()),
         crc32c: crc32c(&bytes),
         path: windlass_postgres::MANIFEST_PATH.as_bytes().to_vec(),
         link_target: Vec::new(),

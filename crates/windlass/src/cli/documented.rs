@@ -26,6 +26,7 @@ fn page_of(command: &str) -> &'static str {
         "restore" => "manual/restore.md",
         "verify" => "manual/verify.md",
         "info" => "manual/info.md",
+        "merge" => "manual/chains.md",
         "diff" => "manual/diff.md",
         "extract" => "manual/extract.md",
         "mount" => "manual/mount.md",

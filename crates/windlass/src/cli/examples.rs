@@ -183,6 +183,16 @@ Examples:
 Windlass checks every byte before it writes it. No server starts in the new directory before the
 restore is complete. At the end Windlass prints what to do next.";
 
+/// `windlass merge --help`
+pub const MERGE: &str = "\
+Examples:
+  windlass merge /backup/main --to /backup/main
+      Make one full set of the newest set and all sets that it builds on.
+  windlass merge /backup/main --set 5d0d5f3c --to /a --to /b --compress zstd:9
+      Do so for an older set, on two devices, and with another codec.
+
+The new set restores to the same bytes. Later backups can build on it. The sets of the chain stay.";
+
 /// `windlass verify --help`
 pub const VERIFY: &str = "\
 Examples:

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use windlass_engine::{EngineError, Outputs, partial_path};
 
-use super::{Backup, Cli, Command, Lab, Restore, Snapshot, Watching};
+use super::{Backup, Cli, Command, Lab, Merge, Restore, Snapshot, Watching};
 use crate::exit::Failure;
 
 /// The files that this command line names, apart from the log itself. A stream may have several
@@ -38,6 +38,7 @@ fn of(cli: &Cli) -> Files {
             files.add(&verify.opening.scratch, SCRATCH);
             files.of_watching(&verify.watching);
         }
+        Command::Merge(merge) => files.of_merge(merge),
         Command::Info(info) => files.of_set(&info.set),
         Command::Diff(diff) => {
             files.of_set([&diff.first]);
@@ -128,12 +129,22 @@ impl Files {
 
     fn of_backup(&mut self, backup: &Backup) {
         self.add([PathBuf::from(&backup.database)], DATABASE);
-        for word in backup.to.iter().filter(|word| *word != "nul") {
+        self.of_stripes(&backup.to);
+        self.of_watching(&backup.watching);
+    }
+
+    fn of_merge(&mut self, merge: &Merge) {
+        self.of_set(&merge.set);
+        self.of_stripes(&merge.to);
+        self.of_watching(&merge.watching);
+    }
+
+    fn of_stripes(&mut self, to: &[String]) {
+        for word in to.iter().filter(|word| *word != "nul") {
             let path = PathBuf::from(word);
             self.add([partial_path(&path)], UNSEALED);
             self.add([path], STRIPE);
         }
-        self.of_watching(&backup.watching);
     }
 
     fn of_restore(&mut self, restore: &Restore) {

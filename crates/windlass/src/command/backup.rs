@@ -24,7 +24,7 @@ pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
     let request = requests::backup(arguments);
     let request = request.inspect_err(|failure| tell_failure(&caller, arguments, failure))?;
     let (outcome, ending) = back_up(&caller, &request, &cancel)?;
-    show(global, arguments, &outcome);
+    show(global, arguments.watching.details, &outcome);
     Ok(output::degraded(ending.into()))
 }
 
@@ -40,8 +40,8 @@ fn tell_failure(caller: &Caller, arguments: &Backup, failure: &Failure) {
     }
 }
 
-fn show(global: &Global, arguments: &Backup, outcome: &BackupOutcome) {
-    let details = arguments.watching.details;
+/// Shows what was made.
+pub(super) fn show(global: &Global, details: bool, outcome: &BackupOutcome) {
     print_warnings(&outcome.warnings, details);
     let remarks = outcome.remarks.iter();
     let remarks = remarks.filter_map(|remark| remark_text(remark, details || global.json));

@@ -24,6 +24,7 @@ mod life;
 mod logging;
 mod manual;
 mod many_sets;
+mod merge;
 mod messages;
 mod mounting;
 mod open_content;

@@ -179,28 +179,9 @@ fn only_a_file_that_is_absent_for_sure_ends_a_recovery() {
 
 /// Runs archive-push and kills it at the `number`th call of a system call. False if it ended by
 /// itself.
-fn killed((call, number): (&str, u32), segment: &str, place: &str) -> bool {
-    let plain = command();
-    let words = plain.get_args().map(|word| word.to_owned());
-    let mut traced = Command::new("strace");
-    traced.args([
-        "-f",
-        "-qq",
-        "-o",
-        "/dev/null",
-        "-e",
-        &format!("trace={call}"),
-    ]);
-    traced.args(["-e", &format!("inject={call}:signal=KILL:when={number}")]);
-    traced.arg(plain.get_program()).args(words);
-    traced.args(["archive-push", segment, "--to", place, "--threads", "1"]);
-    traced.env("WINDLASS_CONFIG", "/dev/null");
-    let output = traced.output().unwrap();
-    match output.status.code() {
-        Some(0) => false,
-        None | Some(137) => true,
-        other => panic!("{call} {number}: {other:?}: {}", text(&output)),
-    }
+fn killed(at: (&str, u32), segment: &str, place: &str) -> bool {
+    let words = ["archive-push", segment, "--to", place, "--threads", "1"];
+    killed_at(at, &words)
 }
 
 /// A push may be killed before any of its system calls. What it leaves is nothing or the whole, and

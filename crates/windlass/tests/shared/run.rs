@@ -59,3 +59,21 @@ pub fn signal(child: &std::process::Child, name: &str) {
     let sent = Command::new("kill").args(["-s", name, &id]).status();
     assert!(sent.unwrap().success());
 }
+
+/// Runs the command and kills it at the `number`th call of a system call. False if it ended by
+/// itself.
+pub fn killed_at((call, number): (&str, u32), words: &[&str]) -> bool {
+    let plain = command();
+    let mut traced = Command::new("strace");
+    let only = format!("trace={call}");
+    let kill = format!("inject={call}:signal=KILL:when={number}");
+    traced.args(["-f", "-qq", "-o", "/dev/null", "-e", &only, "-e", &kill]);
+    traced.arg(plain.get_program()).args(plain.get_args());
+    traced.args(words).env("WINDLASS_CONFIG", "/dev/null");
+    let output = traced.output().unwrap();
+    match output.status.code() {
+        Some(0) => false,
+        None | Some(137) => true,
+        other => panic!("{call} {number}: {other:?}: {}", text(&output)),
+    }
+}

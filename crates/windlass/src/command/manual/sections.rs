@@ -190,6 +190,7 @@ fn beside(words: &str) -> &'static [&'static str] {
         "restore" => &["backup", "verify", "open", "info"],
         "verify" => &["info", "open", "restore"],
         "info" => &["verify", "restore"],
+        "merge" => &["backup", "info", "verify"],
         "diff" => &["verify", "open"],
         "extract" => &["open", "mount", "restore"],
         "mount" => &["open", "extract"],

@@ -9,11 +9,12 @@
 
 #![allow(unsafe_code, reason = "no wrapper offers OFD locks")]
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{Flock, FlockType};
 
@@ -35,7 +36,16 @@ const CHECKPOINT_LOCK_OFFSET: u64 = 121;
 /// The command of fcntl(2) that names the signal of a lease. The crate `libc` lacks it.
 const F_SETSIG: libc::c_int = 10;
 
-/// A shared lock of the file's description; dropping this value unlocks it.
+/// How many values hold the lock of a descriptor. The kernel knows one lock of a description,
+/// however often it was taken, and one call unlocks it.
+static HOLDERS: Mutex<BTreeMap<RawFd, usize>> = Mutex::new(BTreeMap::new());
+
+fn holders() -> MutexGuard<'static, BTreeMap<RawFd, usize>> {
+    HOLDERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A shared lock of the file's description. It is unlocked when the last value is dropped that
+/// holds it.
 #[derive(Debug)]
 pub(crate) struct SharedLock(Arc<File>);
 
@@ -43,16 +53,24 @@ impl SharedLock {
     /// Takes a read lock. SQLite's connection already holds one of its own, so no other process can
     /// prevent this one.
     pub(crate) fn take(file: &Arc<File>) -> io::Result<Self> {
+        let mut holders = holders();
         set(file, libc::F_RDLCK)?;
+        *holders.entry(file.as_raw_fd()).or_default() += 1;
         Ok(Self(Arc::clone(file)))
     }
 }
 
 impl Drop for SharedLock {
     fn drop(&mut self) {
-        // Unlocking fails only if the kernel lacks memory to split a lock, and this lock is not
-        // split.
-        set(&self.0, libc::F_UNLCK).unwrap_or_default();
+        let mut holders = holders();
+        let left = holders.entry(self.0.as_raw_fd()).or_default();
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            holders.remove(&self.0.as_raw_fd());
+            // Unlocking fails only if the kernel lacks memory to split a lock, and this lock is not
+            // split.
+            set(&self.0, libc::F_UNLCK).unwrap_or_default();
+        }
     }
 }
 
@@ -96,8 +114,8 @@ fn is_not_writable(error: &io::Error) -> bool {
 /// Whether another process writes and copies the log at the same time, by its locks on the index
 /// (`shm`): so does a checkpoint that waits until nobody reads the log.
 pub(crate) fn is_restarting(shm: &File) -> io::Result<bool> {
-    let is_writing = holder(shm, WRITE_LOCK_OFFSET, 1)?.is_some();
-    Ok(is_writing && holder(shm, CHECKPOINT_LOCK_OFFSET, 1)?.is_some())
+    let writer = holder(shm, WRITE_LOCK_OFFSET, 1)?;
+    Ok(writer.is_some() && writer == holder(shm, CHECKPOINT_LOCK_OFFSET, 1)?)
 }
 
 /// Whether any process has the file open for writing, with a lock or without. `file` must be open
@@ -175,5 +193,28 @@ fn set_range(file: &File, kind: libc::c_int, start: u64, bytes: u64) -> io::Resu
         Ok(())
     } else {
         Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_was_taken_twice_lasts_until_both_are_dropped() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let own = Arc::new(File::open(file.path()).unwrap());
+        let is_locked = || ExclusiveLock::of_writable(file.path()).is_err();
+        let (first, second) = (
+            SharedLock::take(&own).unwrap(),
+            SharedLock::take(&own).unwrap(),
+        );
+        drop(first);
+        assert!(is_locked());
+        let third = SharedLock::take(&own).unwrap();
+        drop(second);
+        assert!(is_locked());
+        drop(third);
+        assert!(!is_locked());
     }
 }

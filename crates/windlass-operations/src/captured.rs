@@ -9,7 +9,6 @@
 //! - What a look found is durable before the next look lets the database remove it.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use windlass_engine::Cancel;
 use windlass_engine::media::{LogRecord, RecordKind};
@@ -17,7 +16,7 @@ use windlass_postgres::Timeline;
 use windlass_repository::{
     CommitLog, LogPlace, NewCommit, StandAbout, database_number, log_systems,
 };
-use windlass_sqlite::LogCapture;
+use windlass_sqlite::{Held, LogCapture};
 
 use crate::caller::Caller;
 use crate::database::DatabaseName;
@@ -41,8 +40,8 @@ pub struct CapturedLog {
     pub bytes: u64,
     /// How many timelines were begun, because something before may be lost.
     pub breaks: u64,
-    /// For how long writers had to wait at most.
-    pub held_longest: Duration,
+    /// How often writers had to wait, and for how long.
+    pub held: Held,
 }
 
 /// A database whose transactions go into a place.
@@ -50,6 +49,8 @@ pub(crate) struct Capturing {
     capture: LogCapture,
     log: CommitLog,
     captured: CapturedLog,
+    /// How often writers had to wait for earlier sessions.
+    held_before: Held,
     /// What comes next was not there at this moment.
     after_nanos: i64,
     /// The time of the last look.
@@ -72,6 +73,7 @@ impl Capturing {
         let database = capture.path().to_owned();
         let log = LogPlace::of_database(place, database_number(&database));
         let log = CommitLog::open(&log)?;
+        let held_before = before.as_ref().map_or_else(Held::default, |one| one.held);
         let mut capturing = Self {
             captured: CapturedLog {
                 place: place.to_owned(),
@@ -80,11 +82,12 @@ impl Capturing {
                 commits: before.as_ref().map_or(0, |before| before.commits),
                 bytes: before.as_ref().map_or(0, |before| before.bytes),
                 breaks: before.as_ref().map_or(0, |before| before.breaks),
-                held_longest: before.map_or(Duration::ZERO, |before| before.held_longest),
+                held: held_before,
                 database,
             },
             capture,
             log,
+            held_before,
             after_nanos: begun_nanos,
             by_nanos: nanos_now(),
         };
@@ -169,7 +172,7 @@ impl Capturing {
         })?;
         (self.after_nanos, self.by_nanos) = (after_nanos, by_nanos);
         captured.number = log.number();
-        captured.held_longest = captured.held_longest.max(self.capture.held_longest());
+        captured.held = self.held_before.and(self.capture.held());
         Ok(captured.commits > before)
     }
 

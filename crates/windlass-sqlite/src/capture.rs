@@ -23,17 +23,21 @@
 //! Invariants
 //! - Nothing that was captured is given out twice, and nothing is left out: the checksum of SQLite
 //!   runs on from the last captured frame to that in the index, or the look fails.
-//! - Writers wait only while the log is copied in their absence, which is done if it has grown to
-//!   [`HELD_FRAMES`]. It is measured.
+//! - Writers wait only while the last of the log is copied in their absence, which is done if it
+//!   has grown by [`HELD_FRAMES`]. It is measured. What they wait for was captured and copied just
+//!   before, except for what came meanwhile. This rest must be durable before they go on: their
+//!   next transaction may begin the log again.
+//! - A pin leaves mark 0 only when no process is inside a checkpoint.
 //!
 //! Locking: as in `session.rs`. The process has no other connection to the database.
 
+mod checkpoints;
 mod frames;
 
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use windlass_engine::Cancel;
 
@@ -46,22 +50,14 @@ use crate::shm::WalIndex;
 use crate::sides::check_side;
 use crate::standing::{FileMark, LogPoint, Standing, now_nanos};
 use crate::view::{beside, read_index};
+pub use checkpoints::Held;
 pub use frames::Commit;
 use frames::LogFrames;
 
 /// From so many frames on, the capture copies the log into the file, as SQLite does by default.
 const COPIED_FRAMES: u32 = 1000;
-/// If the log has grown to so many frames, because writers commit all the time, the capture keeps
-/// them from it for as long as copying takes.
-const HELD_FRAMES: u32 = 8 * COPIED_FRAMES;
 /// The salts of a log that nobody has written to.
 const NO_SALTS: [u8; 8] = [0; 8];
-/// How often to try to find no other process inside a checkpoint.
-const TRIES_MAX: u32 = 20;
-/// How often to try to find no writer.
-const HOLD_TRIES_MAX: u32 = 100;
-/// Pause between two tries.
-const PAUSE: Duration = Duration::from_millis(1);
 
 /// A database whose transactions are captured.
 pub struct LogCapture {
@@ -69,7 +65,7 @@ pub struct LogCapture {
     // The sessions are dropped before the file of the index: closing it would drop their locks.
     pins: [Session; 2],
     /// Which of them holds the pin.
-    held: usize,
+    pinned: usize,
     /// Copies the log into the file.
     copier: Session,
     /// Keeps writers away.
@@ -79,7 +75,9 @@ pub struct LogCapture {
     index: WalIndex,
     /// The last commit that was given out.
     last: LogPoint,
-    held_longest: Duration,
+    held: Held,
+    /// The log could not be copied up to here, because somebody reads it.
+    read_up_to: Option<LogPoint>,
 }
 
 /// What a look found.
@@ -113,14 +111,20 @@ impl LogCapture {
             last: LogPoint::of(&index),
             frames: LogFrames::open(&database.path)?,
             pins: [first, second],
-            held: 0,
+            pinned: 0,
             copier,
             holder,
             shm,
             index,
             database,
-            held_longest: Duration::ZERO,
+            held: Held::default(),
+            read_up_to: None,
         })
+    }
+
+    /// How long to wait at most for locks of other processes.
+    pub fn set_lock_wait(&mut self, wait: Duration) {
+        self.database.set_lock_wait(wait);
     }
 
     /// The database's file, without symbolic links.
@@ -172,19 +176,19 @@ impl LogCapture {
         if length < COPIED_FRAMES || self.index.backfilled >= length {
             return Ok(());
         }
-        self.copier.checkpoint()?;
-        let index = index_of(&self.database, &self.shm)?;
-        if index.backfilled >= index.frame_count {
-            return self.move_pin(cancel, &mut keep);
+        let mut is_copied = self.copies_all()?;
+        if !is_copied && length >= self.held_from() {
+            // What came meanwhile is kept and copied before writers wait for the rest.
+            self.move_pin(cancel, &mut keep)?;
+            is_copied = self.copies_all()?;
+            if !is_copied {
+                return self.hold(cancel, &mut keep);
+            }
         }
-        if length < HELD_FRAMES || !self.hold_writers()? {
-            return Ok(());
+        match is_copied {
+            true => self.move_pin(cancel, &mut keep),
+            false => Ok(()),
         }
-        let since = Instant::now();
-        let copied = self.copy_alone(cancel, &mut keep);
-        let released = self.holder.release_writers();
-        self.held_longest = self.held_longest.max(since.elapsed());
-        copied.and_then(|()| Ok(released?))
     }
 
     /// Gives each page of a transaction of a look, with its number.
@@ -203,9 +207,9 @@ impl LogCapture {
         lock::is_restarting(&self.shm).during("ask for the locks of", &path)
     }
 
-    /// For how long writers had to wait at most, because the log was copied in their absence.
-    pub fn held_longest(&self) -> Duration {
-        self.held_longest
+    /// How often writers had to wait.
+    pub fn held(&self) -> Held {
+        self.held
     }
 
     /// Ends the capture.
@@ -232,8 +236,8 @@ impl LogCapture {
         keep: &mut impl FnMut(&Self, &Look) -> Result<(), E>,
     ) -> Result<(), E> {
         self.check_files()?;
-        self.wait_for_copiers()?;
-        let next = 1 - self.held;
+        self.wait_for_copiers(cancel)?;
+        let next = 1 - self.pinned;
         self.pins[next].begin(self.database.lock_wait, cancel)?;
         let looked_nanos = now_nanos();
         let index = index_of(&self.database, &self.shm)?;
@@ -250,58 +254,9 @@ impl LogCapture {
         };
         self.index = index;
         keep(self, &look)?;
-        self.pins[self.held].end()?;
-        self.held = next;
+        self.pins[self.pinned].end()?;
+        self.pinned = next;
         self.last = look.point;
-        Ok(())
-    }
-
-    /// Keeps writers away. A writer that never pauses leaves only short gaps.
-    fn hold_writers(&self) -> Result<bool, SqliteError> {
-        for _ in 0..HOLD_TRIES_MAX {
-            if self.holder.try_hold_writers()? {
-                return Ok(true);
-            }
-            std::thread::sleep(PAUSE);
-        }
-        Ok(false)
-    }
-
-    /// Copies the log while nobody can write. Without that, a writer that never pauses would make
-    /// the log grow without end.
-    fn copy_alone<E: From<SqliteError>>(
-        &mut self,
-        cancel: &Cancel,
-        keep: &mut impl FnMut(&Self, &Look) -> Result<(), E>,
-    ) -> Result<(), E> {
-        self.move_pin(cancel, keep)?;
-        for _ in 0..TRIES_MAX {
-            self.copier.checkpoint()?;
-            let index = index_of(&self.database, &self.shm)?;
-            if index.backfilled >= index.frame_count {
-                return self.move_pin(cancel, keep);
-            }
-            std::thread::sleep(PAUSE);
-        }
-        Ok(())
-    }
-
-    /// If the pin holds mark 0, makes sure that no process is inside a checkpoint when it leaves
-    /// that. SQLite up to 3.51.2 may lose what such a process copies from a log that begins again.
-    fn wait_for_copiers(&self) -> Result<(), SqliteError> {
-        if self.index.backfilled < self.index.frame_count {
-            return Ok(());
-        }
-        let now = index_of(&self.database, &self.shm)?;
-        if now.same_generation(&self.index) {
-            return Ok(());
-        }
-        for _ in 0..TRIES_MAX {
-            if self.copier.checkpoint()? {
-                break;
-            }
-            std::thread::sleep(PAUSE);
-        }
         Ok(())
     }
 

@@ -70,7 +70,7 @@ mod view;
 mod wal;
 mod warning;
 
-pub use capture::{Commit, LogCapture, Look};
+pub use capture::{Commit, Held, LogCapture, Look};
 pub use chain::{Chain, ChainBase};
 pub use cloned::CloneOutcome;
 pub use database::{Database, LOCK_LIMIT_DEFAULT, LOCK_WAIT_DEFAULT, is_sqlite};

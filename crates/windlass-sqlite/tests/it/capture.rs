@@ -148,6 +148,111 @@ fn the_log_does_not_grow_without_end_beside_a_writer_that_never_pauses() {
     copying.capture.end().unwrap();
 }
 
+/// A transaction of more frames than those from which on writers have to wait.
+fn big_transaction(shell: &mut Shell) {
+    shell.run(
+        "DROP TABLE IF EXISTS big; CREATE TABLE big(a); INSERT INTO big
+         SELECT randomblob(3500) FROM (WITH RECURSIVE n(i) AS
+             (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 9000) SELECT i FROM n);",
+    );
+}
+
+/// It reads an old state all the time, so not all of the log can be copied.
+#[test]
+fn writers_do_not_wait_at_every_look_beside_a_long_reader() {
+    let mut copying = Copying::new();
+    let mut shell = copying.ledger.shell();
+    shell.run("PRAGMA wal_autocheckpoint=0;");
+    let mut reader = copying.ledger.shell();
+    copying.transaction(&mut shell, 1);
+    copying.look().unwrap();
+    reader.run("BEGIN; SELECT count(*) FROM log;");
+    big_transaction(&mut shell);
+    for number in 2..=11 {
+        copying.transaction(&mut shell, number);
+        copying.look().unwrap();
+        assert_eq!(copying.capture.held().times, 1, "transaction {number}");
+    }
+    // Once more when the log has grown as much again, and then when nobody is in the way.
+    big_transaction(&mut shell);
+    copying.look().unwrap();
+    copying.transaction(&mut shell, 12);
+    copying.look().unwrap();
+    assert_eq!(copying.capture.held().times, 2);
+    reader.run("COMMIT;");
+    copying.look().unwrap();
+    assert_eq!(copying.capture.held().times, 2);
+    copying.transaction(&mut shell, 13);
+    copying.look().unwrap();
+    let log = std::fs::metadata(copying.room.path("a.db-wal")).unwrap();
+    shell.run("PRAGMA journal_size_limit=0;");
+    copying.transaction(&mut shell, 14);
+    copying.assert_has(14);
+    assert!(
+        copying.generations.len() > 1,
+        "the log of {} bytes began again",
+        log.len()
+    );
+    copying.capture.end().unwrap();
+}
+
+/// Holds the lock of a process that stopped in the middle of a checkpoint, until it is dropped.
+struct Copier(std::process::Child);
+
+impl Copier {
+    fn start(index: &std::path::Path) -> Self {
+        let program = "import fcntl, sys
+file = open(sys.argv[1], 'r+b')
+fcntl.lockf(file, fcntl.LOCK_EX, 1, 121)
+print('locked', flush=True)
+sys.stdin.read()";
+        let mut command = std::process::Command::new("python3");
+        let command = command.args(["-c", program]).arg(index);
+        let piped = std::process::Stdio::piped;
+        let mut child = command.stdin(piped()).stdout(piped()).spawn().unwrap();
+        let mut line = String::new();
+        let output = child.stdout.take().unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line).unwrap();
+        assert_eq!(line, "locked\n");
+        Self(child)
+    }
+}
+
+impl Drop for Copier {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// A process inside a checkpoint may copy what it saw before the log began again. SQLite up to
+/// 3.51.2 would lose transactions of the application then. The pin on mark 0 keeps it from that.
+#[test]
+fn a_pin_stays_while_another_process_is_inside_a_checkpoint() {
+    let mut copying = Copying::new();
+    copying
+        .capture
+        .set_lock_wait(std::time::Duration::from_millis(50));
+    let mut shell = copying.ledger.shell();
+    copying.transaction(&mut shell, 1);
+    copying.look().unwrap();
+    // Everything is in the file, and the next transaction begins the log again.
+    shell.run("PRAGMA wal_checkpoint(PASSIVE);");
+    copying.look().unwrap();
+    copying.transaction(&mut shell, 2);
+    let copier = Copier::start(&copying.room.path("a.db-shm"));
+    for _ in 0..2 {
+        let error = copying.look().unwrap_err();
+        assert!(matches!(error, SqliteError::Busy { .. }), "{error}");
+    }
+    drop(copier);
+    copying.assert_has(2);
+    copying.transaction(&mut shell, 3);
+    copying.assert_has(3);
+    shell.close();
+    copying.capture.end().unwrap();
+}
+
 /// SQLite itself would wait for the pin to move.
 #[test]
 fn a_checkpoint_that_waits_for_the_pin_is_seen() {

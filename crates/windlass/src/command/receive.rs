@@ -52,11 +52,12 @@ fn show_cluster(received: &ReceivedLog, json: bool) {
 pub(super) fn captured_line(word: &str, log: &CapturedLog) -> String {
     let commits = output::count(log.commits, "transaction");
     let (bytes, timeline, number) = (show_size(log.bytes), log.timeline, log.number);
-    let waited = match log.held_longest.is_zero() {
-        true => "writers never waited".to_owned(),
-        false => {
-            let longest = words::duration(log.held_longest.as_secs_f64());
-            format!("writers waited {longest} at most")
+    let waited = match log.held.times {
+        0 => "writers never waited".to_owned(),
+        times => {
+            let times = output::count(times, "time");
+            let longest = words::duration(log.held.longest.as_secs_f64());
+            format!("writers waited {times}, {longest} at most")
         }
     };
     format!("{word:<13} {commits}, {bytes}; timeline {timeline} has {number}; {waited}")
@@ -70,6 +71,7 @@ pub(super) fn document(log: &CapturedLog) -> serde_json::Value {
         "number": log.number,
         "bytes": log.bytes,
         "breaks": log.breaks,
-        "writers_waited_seconds": log.held_longest.as_secs_f64(),
+        "writers_waited": log.held.times,
+        "writers_waited_seconds": log.held.longest.as_secs_f64(),
     })
 }

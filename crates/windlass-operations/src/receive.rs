@@ -154,7 +154,11 @@ impl Receiver<'_> {
         let slot = (request.slot.as_deref(), request.create_slot);
         let interval = request.interval.unwrap_or(CLUSTER_INTERVAL);
         let place = &request.to;
-        let mut stream = LogStream::open(conninfo, (place, earlier), slot, interval)?;
+        let open = |compares| {
+            let of = (place, earlier);
+            LogStream::open(conninfo, of, slot, (interval, compares))
+        };
+        let mut stream = open(true)?;
         let (system, from) = (stream.system(), stream.position());
         let timeline = stream.timeline();
         self.caller.tell(&Notice::Receives {
@@ -174,9 +178,16 @@ impl Receiver<'_> {
             if stream.has_ended() {
                 return Ok(());
             }
-            match self.cancel.is_cancelled() {
-                true => stream.end()?,
-                false => stream.step()?,
+            let stepped = match self.cancel.is_cancelled() {
+                true => stream.end(),
+                false => stream.step(),
+            };
+            match stepped {
+                Err(error) if stream.is_removed(&error) => {
+                    drop(stream);
+                    stream = open(false)?;
+                }
+                other => other?,
             }
         }
     }

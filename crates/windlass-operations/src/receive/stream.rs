@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use windlass_postgres::{
     Lsn, PostgresError, ReplicationSession, ReplicationSystem, Streamed, Timeline, parse_history,
 };
-use windlass_repository::{GrowingLog, GrowingStart, LogPlace, RepositoryError};
+use windlass_repository::{GrowingLog, GrowingStart, KnownEnd, LogPlace, RepositoryError};
 
 use crate::error::OperationError;
 
@@ -23,6 +23,8 @@ pub(super) struct LogStream {
     place: LogPlace,
     /// None only while a timeline ends.
     log: Option<GrowingLog>,
+    /// What the place has of the last segment, until the server has sent the same.
+    known: Option<KnownEnd>,
     slot: Option<String>,
     segment_bytes: u32,
     interval: Duration,
@@ -43,12 +45,13 @@ struct Start {
 
 impl LogStream {
     /// Opens a session and begins behind what the place has. `earlier` is the cluster of sessions
-    /// before.
+    /// before. `compares` says whether the server sends again what the place has of a segment that
+    /// is complete there.
     pub(super) fn open(
         conninfo: &str,
         (to, earlier): (&PathBuf, Option<u64>),
         slot: (Option<&str>, bool),
-        interval: Duration,
+        (interval, compares): (Duration, bool),
     ) -> Result<Self, OperationError> {
         let mut session = ReplicationSession::connect(conninfo)?;
         let server = session.identify()?;
@@ -60,11 +63,15 @@ impl LogStream {
         let start = start(&mut session, &place, &server, u64::from(segment_bytes))?;
         let of = (start.timeline, segment_bytes);
         let log = GrowingLog::open(&place, of, start.at, THREADS)?;
-        session.start(slot.as_deref(), start.at, start.timeline)?;
+        let known = known(&place, start, segment_bytes)?;
+        let known = known.filter(|known| compares || !known.is_whole_segment());
+        let from = known.as_ref().map_or(start.at, KnownEnd::start);
+        session.start(slot.as_deref(), from, start.timeline)?;
         Ok(Self {
             session,
             place,
             log: Some(log),
+            known,
             slot,
             segment_bytes,
             interval,
@@ -108,7 +115,7 @@ impl LogStream {
     pub(super) fn end(&mut self) -> Result<(), OperationError> {
         self.sync()?;
         // The server hears it, if it still listens.
-        self.session.tell(self.durable).unwrap_or_default();
+        self.session.tell(self.confirmed()).unwrap_or_default();
         self.has_ended = true;
         Ok(())
     }
@@ -118,13 +125,7 @@ impl LogStream {
         let left = self.interval.saturating_sub(self.synced.elapsed());
         let mut is_asked = false;
         match self.session.next(left.min(WAIT_MAX))? {
-            Streamed::Log { start, bytes } => {
-                self.bytes += bytes.len() as u64;
-                if let Some(log) = &mut self.log {
-                    log.append(start, &bytes)?;
-                    self.durable = self.durable.max(log.durable());
-                }
-            }
+            Streamed::Log { start, bytes } => self.take(start, &bytes)?,
             Streamed::Alive { wants_status, .. } => is_asked = wants_status,
             Streamed::Nothing => {}
             Streamed::TimelineEnd { next, at } => self.change_timeline(next, at)?,
@@ -137,11 +138,45 @@ impl LogStream {
         if is_asked || (is_due && self.durable < self.position()) {
             self.sync()?;
         }
-        let is_news = self.durable > self.session.told();
+        let confirmed = self.confirmed();
+        let is_news = confirmed > self.session.told();
         if is_asked || is_news || self.session.silent_for() >= self.silence {
-            self.session.tell(self.durable)?;
+            self.session.tell(confirmed)?;
         }
         Ok(())
+    }
+
+    /// Takes log: compares what the place has, and appends what comes behind it.
+    fn take(&mut self, start: Lsn, bytes: &[u8]) -> Result<(), OperationError> {
+        let mut there = 0;
+        if let Some(known) = &mut self.known {
+            there = known.compare(bytes)?;
+            if known.compared() < known.end() {
+                return Ok(());
+            }
+            self.known = None;
+        }
+        let new = &bytes[there..];
+        self.bytes += new.len() as u64;
+        if let Some(log) = &mut self.log {
+            log.append(Lsn(start.0 + there as u64), new)?;
+            self.durable = self.durable.max(log.durable());
+        }
+        Ok(())
+    }
+
+    /// Up to where the log of this server is durable. The place may have that of another one.
+    fn confirmed(&self) -> Lsn {
+        self.known.as_ref().map_or(self.durable, KnownEnd::compared)
+    }
+
+    /// Whether the server no longer has the complete segment with which its log was to be compared.
+    pub(super) fn is_removed(&self, error: &OperationError) -> bool {
+        const UNDEFINED_FILE: &str = "58P01";
+        let is_asked = self.known.as_ref();
+        let is_asked = is_asked.is_some_and(|known| known.compared() == known.start());
+        matches!(error, OperationError::Postgres(PostgresError::Refused { code, .. })
+            if is_asked && code == UNDEFINED_FILE)
     }
 
     fn sync(&mut self) -> Result<(), OperationError> {
@@ -162,12 +197,23 @@ impl LogStream {
         let start = next_timeline(&mut self.session, &self.place, of, self.segment_bytes)?;
         let of = (start.timeline, self.segment_bytes);
         self.log = Some(GrowingLog::open(&self.place, of, start.at, THREADS)?);
+        self.known = known(&self.place, start, self.segment_bytes)?;
         self.timeline = start.timeline;
         self.durable = start.at;
-        Ok(self
-            .session
-            .start(self.slot.as_deref(), start.at, start.timeline)?)
+        let from = self.known.as_ref().map_or(start.at, KnownEnd::start);
+        let slot = self.slot.as_deref();
+        Ok(self.session.start(slot, from, start.timeline)?)
     }
+}
+
+/// What the place has of the last segment in front of a start.
+fn known(
+    place: &LogPlace,
+    start: Start,
+    segment_bytes: u32,
+) -> Result<Option<KnownEnd>, RepositoryError> {
+    let known = KnownEnd::of(place, start.timeline, segment_bytes)?;
+    Ok(known.filter(|known| known.end() == start.at))
 }
 
 /// Refuses another cluster than that of the sessions before.

@@ -158,6 +158,95 @@ fn received_segments_equal_those_of_the_server() {
     assert!(count > 2, "only {count} segments");
 }
 
+/// Keeps only whole segments in the place, as a server archives them.
+fn keep_whole_segments(receiving: &Receiving) {
+    let mut waiting = vec![std::path::PathBuf::from(receiving.arg("place")).join("log")];
+    while let Some(directory) = waiting.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if path.is_dir() {
+                waiting.push(path);
+            } else if !name.ends_with("00000.wlog") {
+                std::fs::remove_file(path).unwrap();
+            }
+        }
+    }
+}
+
+/// It has the timeline of its source, so nothing else tells its log from that of the source.
+#[test]
+fn a_restored_server_does_not_continue_the_log_of_its_source() {
+    let mut receiving = Receiving::new();
+    let server = cluster();
+    server.sql("postgres", "ALTER SYSTEM SET min_wal_size = '2MB'");
+    server.sql("postgres", "SELECT pg_reload_conf()");
+    receiving.back_up(&server);
+    let (place, into) = (receiving.arg("place"), receiving.arg("copy"));
+    // A set that is named keeps its timeline.
+    let output = windlass(&["restore", &place, "--set", "latest", "--into", &into]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let slot = ["--slot", "kept", "--create-slot"];
+    receiving.start(&server, &slot);
+    receiving.insert(&server, 1);
+    receiving.end();
+    let copy = PrivateCluster::adopt(Path::new(&into), server.bin());
+    let refused = |receiving: &Receiving| {
+        let lsn = "SELECT pg_current_wal_flush_lsn()";
+        let reached = server.sql("postgres", lsn);
+        copy.sql(
+            "postgres",
+            "INSERT INTO t SELECT generate_series(100, 9000)",
+        );
+        let behind = format!("SELECT pg_current_wal_flush_lsn() <= '{reached}'");
+        while copy.sql("postgres", &behind) == "t" {
+            copy.sql(
+                "postgres",
+                "INSERT INTO t SELECT generate_series(100, 9000)",
+            );
+            copy.sql("postgres", "SELECT pg_switch_wal()");
+        }
+        let output = windlass(&["receive", &copy.conninfo(), "--to", &receiving.arg("place")]);
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains("is archived already, with other content"),
+            "{said}"
+        );
+        assert!(said.contains("hint: "), "{said}");
+    };
+    refused(&receiving);
+    receiving.start(&server, &slot);
+    receiving.insert(&server, 2);
+    server.sql("postgres", "SELECT pg_switch_wal()");
+    receiving.insert(&server, 3);
+    receiving.end();
+    keep_whole_segments(&receiving);
+    refused(&receiving);
+    // The server itself goes on, also if it no longer has the segment that the place has.
+    let first = server.sql(
+        "postgres",
+        "SELECT pg_walfile_name(restart_lsn) FROM pg_replication_slots",
+    );
+    let directory = server.data().join("pg_wal");
+    let has_older = || {
+        let names = std::fs::read_dir(&directory).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names
+            .into_iter()
+            .any(|name| name.len() == 24 && name < first)
+    };
+    while has_older() {
+        server.sql("postgres", "SELECT pg_switch_wal()");
+        server.sql("postgres", "CHECKPOINT");
+    }
+    receiving.start(&server, &slot);
+    receiving.insert(&server, 4);
+    receiving.end();
+    let recovered = receiving.recovered("recovered", server.bin());
+    assert_eq!(rows(&recovered), "1 2 3 4");
+}
+
 #[test]
 fn what_cannot_be_received_is_refused() {
     let receiving = Receiving::new();

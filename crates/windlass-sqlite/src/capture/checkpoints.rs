@@ -1,4 +1,5 @@
-//! How a capture keeps the log from growing: copies it into the file, if need be while writers wait.
+//! How a capture keeps the log from growing: it copies it into the file, if need be while writers
+//! wait.
 //!
 //! Invariants: as in `capture.rs`.
 

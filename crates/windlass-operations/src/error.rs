@@ -283,6 +283,7 @@ impl OperationError {
                 Ending::Usage
             }
             Self::Snapshot(error) if error.is_damage() => Ending::Damage,
+            Self::Snapshot(error) if error.is_cancelled() => Ending::Interrupted,
             Self::Recovery(
                 RecoveryError::NotACluster
                 | RecoveryError::NotOfDatabase { .. }

@@ -34,8 +34,8 @@ pub use rotate::{RotateOutcome, rotate};
 pub use subject::Subject;
 pub use windlass_snapshot::hook::{HookLimits, HookStart, HookState};
 pub use windlass_snapshot::{
-    Entry, Method, Obstacle, PassedOver, Record, Reverted, Settled, Snapshot, SnapshotError, State,
-    Step, Survives, UndoRecord,
+    Entry, Left, Method, Obstacle, PassedOver, Record, Reverted, Settled, Snapshot, SnapshotError,
+    State, Step, Survives, UndoRecord,
 };
 
 /// Which database's snapshots are meant.

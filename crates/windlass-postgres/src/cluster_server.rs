@@ -4,9 +4,12 @@
 //!
 //! Invariants
 //! - It is started as it was: the same program with the same words, which the server itself keeps
-//!   in postmaster.opts.
+//!   in postmaster.opts. These may be the words of another server, if somebody has copied the
+//!   directory. So nothing is started before PostgreSQL has said that they lead to this directory.
 //! - The server has stopped when postmaster.pid is gone. It removes that file as the last thing.
 //! - What a service manager started is not started by us: the manager would not know it.
+
+mod started;
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -14,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use windlass_engine::Cancel;
@@ -22,6 +26,7 @@ use crate::control::Control;
 use crate::error::{IoContext, PostgresError};
 use crate::open::{Programs, end_with_this_thread, ending, reasons};
 use crate::restore::{Recovery, RecoveryPoint, RecoveryTimeline, running_server};
+use started::Started;
 
 /// With this file, a server does an archive recovery, and begins a new timeline at its end.
 const SIGNAL: &str = "recovery.signal";
@@ -39,8 +44,7 @@ const START_SECONDS: &str = "600";
 pub struct ClusterServer {
     data: PathBuf,
     process: Option<i32>,
-    program: PathBuf,
-    arguments: Vec<String>,
+    started: Started,
     /// Where its output goes.
     log: PathBuf,
     /// The unit of a service manager that it runs in.
@@ -52,18 +56,34 @@ impl ClusterServer {
     pub fn find(data: &Path) -> Result<Self, PostgresError> {
         let data = data.canonicalize().doing("find", data)?;
         let process = running_server(&data);
-        let (program, arguments) = match started_with(&data.join(OPTIONS)) {
+        let mut started = match Started::read(&data.join(OPTIONS)) {
             Some(found) => found,
-            None => (Programs::find(major_of(&data)?, None)?.postgres(), vec![]),
+            None => Started::new(Programs::find(major_of(&data)?, None)?.postgres()),
         };
+        started.find_directory(&data, process);
         Ok(Self {
             log: process.and_then(output_of).unwrap_or(NOWHERE.into()),
             unit: process.and_then(unit_of),
             data,
             process,
-            program,
-            arguments,
+            started,
         })
+    }
+
+    /// Refuses a server that would not start on this directory as it was started before.
+    pub fn check(&self) -> Result<(), PostgresError> {
+        match self.started.leads_to(&self.data) {
+            Ok(found) if found => Ok(()),
+            Ok(_) => Err(self.not_startable("it would start on another directory")),
+            Err(said) => Err(self.not_startable(&said)),
+        }
+    }
+
+    fn not_startable(&self, said: &str) -> PostgresError {
+        PostgresError::NotStartable {
+            path: self.data.clone(),
+            said: said.to_owned(),
+        }
     }
 
     /// Whether it ran when it was looked for.
@@ -102,19 +122,23 @@ impl ClusterServer {
         }
     }
 
-    /// Stops it: sessions end, and everything is written to disk.
+    /// Stops it: sessions end, and everything is written to disk. If it is cancelled meanwhile,
+    /// this fails when the server has stopped.
     pub fn stop(&self, cancel: &Cancel) -> Result<(), PostgresError> {
         let Some(process) = self.process else {
             return Ok(());
         };
-        let sent = kill(Pid::from_raw(process), Signal::SIGINT);
-        sent.map_err(std::io::Error::from)
-            .doing("stop the server on", &self.data)?;
+        match kill(Pid::from_raw(process), Signal::SIGINT) {
+            Err(Errno::ESRCH) => {}
+            sent => sent
+                .map_err(std::io::Error::from)
+                .doing("stop the server on", &self.data)?,
+        }
+        // It ends now in any case. A caller who goes away earlier would leave it stopped.
         while self.running() == Some(process) {
-            cancel.check()?;
             std::thread::sleep(POLL);
         }
-        Ok(())
+        Ok(cancel.check()?)
     }
 
     /// Writes how the server recovers: with the log in its directory and no other, and to a new
@@ -150,17 +174,18 @@ impl ClusterServer {
 
     /// Lets the server recover, without sessions, and end. It ends with this process.
     pub fn recover(&self, log: &Path) -> Result<(), PostgresError> {
+        self.check()?;
         let output = File::create(log).doing("create", log)?;
-        let mut command = Command::new(&self.program);
-        command.arg("--single").args(&self.arguments);
-        command.arg("-D").arg(&self.data);
+        let mut command = Command::new(&self.started.program);
+        command.arg("--single").args(&self.started.arguments);
+        command.arg("-D").arg(&self.started.directory);
         // Nobody may ask it anything, so its limits need not be those of the server before.
         command.args(["-c", "hot_standby=off", "template1"]);
         command.current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(output).process_group(0);
         end_with_this_thread(&mut command);
-        let status = command.status().doing("start", &self.program)?;
+        let status = command.status().doing("start", &self.started.program)?;
         let is_done = !self.data.join(SIGNAL).exists();
         match is_done && Control::read(&self.data)?.is_shut_down() {
             true => Ok(()),
@@ -191,10 +216,11 @@ impl ClusterServer {
 
     fn start_words(&self) -> Vec<String> {
         let shown = |path: &Path| path.display().to_string();
-        let options: Vec<_> = self.arguments.iter().map(|word| quoted(word)).collect();
-        let mut words = vec![shown(&self.program.with_file_name("pg_ctl"))];
+        let started = &self.started;
+        let options: Vec<_> = started.arguments.iter().map(|word| quoted(word)).collect();
+        let mut words = vec![shown(&started.program.with_file_name("pg_ctl"))];
         words.extend(["start", "-w", "-s", "-t", START_SECONDS].map(str::to_owned));
-        words.extend(["-D".to_owned(), shown(&self.data)]);
+        words.extend(["-D".to_owned(), shown(&started.directory)]);
         words.extend(["-l".to_owned(), shown(&self.log)]);
         if !options.is_empty() {
             words.extend(["-o".to_owned(), options.join(" ")]);
@@ -235,31 +261,6 @@ fn without(text: &[u8], block: &[u8]) -> Vec<u8> {
     lines.concat()
 }
 
-/// The program and its words: `program "word" "word"`. The data directory is not among them: it may
-/// have been named from another directory.
-fn started_with(path: &Path) -> Option<(PathBuf, Vec<String>)> {
-    let text = std::fs::read_to_string(path).ok()?;
-    let (program, words) = parse_options(text.trim_end())?;
-    program.is_file().then_some((program, words))
-}
-
-fn parse_options(line: &str) -> Option<(PathBuf, Vec<String>)> {
-    let Some((program, rest)) = line.split_once(" \"") else {
-        return Some((line.into(), Vec::new()));
-    };
-    let rest = rest.strip_suffix('"')?;
-    let mut words = Vec::new();
-    let mut all = rest.split("\" \"");
-    while let Some(word) = all.next() {
-        match word {
-            "-D" => drop(all.next()),
-            word if word.starts_with("-D") => {}
-            word => words.push(word.to_owned()),
-        }
-    }
-    Some((program.into(), words))
-}
-
 fn major_of(data: &Path) -> Result<u32, PostgresError> {
     let path = data.join("PG_VERSION");
     let text = std::fs::read_to_string(&path).doing("read", &path)?;
@@ -297,19 +298,6 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_words_of_a_server_are_read_without_its_directory() {
-        let line = r#"/usr/bin/postgres "-D" "data" "-c" "config_file=/etc/a b.conf" "-p" "5433""#;
-        let (program, words) = parse_options(line).unwrap();
-        assert_eq!(program, Path::new("/usr/bin/postgres"));
-        assert_eq!(words, ["-c", "config_file=/etc/a b.conf", "-p", "5433"]);
-        let (program, words) = parse_options("/usr/bin/postgres").unwrap();
-        assert_eq!(
-            (program.to_str(), words.len()),
-            (Some("/usr/bin/postgres"), 0)
-        );
-    }
 
     #[test]
     fn a_block_is_taken_out_and_lines_that_were_there_before_stay() {

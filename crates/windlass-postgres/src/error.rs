@@ -357,6 +357,14 @@ pub enum PostgresError {
         /// Which places were searched, and what was there.
         looked: String,
     },
+    /// A server cannot be started on its directory as it was started before.
+    #[error("the server on {} cannot be started again as it was: {said}", path.display())]
+    NotStartable {
+        /// The data directory.
+        path: PathBuf,
+        /// What is wrong, or what PostgreSQL says.
+        said: String,
+    },
     /// The opened server did not start, or ended on its own.
     #[error("the server ended {status}: {log}")]
     ServerEnded {

@@ -16,6 +16,7 @@
 //!   undo a revert that was cut off; the snapshot is not needed for that.
 //! - pg_control of the target gets its name when everything else is durable. From then on the
 //!   revert can only be finished.
+//! - If the server that ran does not run afterwards, the error or the outcome says so.
 //! - The cluster begins a new timeline, so no two logs have the same name and another content.
 //!
 //! Locking: the place; the snapshot is held.
@@ -35,7 +36,7 @@ use windlass_engine::{Cancel, Progress, durable};
 use windlass_postgres::{ClusterServer, Control};
 
 use crate::cluster::{CONTROL_PATH, PRIVATE_MODE};
-use crate::error::{Doing, SnapshotError};
+use crate::error::{Doing, Left, SnapshotError};
 use crate::hook::Keeper;
 use crate::method::Method;
 use crate::place::Place;
@@ -94,7 +95,7 @@ impl ClusterBack {
         }
         match self.server.is_first_process() {
             true => Err(SnapshotError::FirstProcess { path }),
-            false => Ok(()),
+            false => Ok(self.server.check()?),
         }
     }
 
@@ -123,21 +124,46 @@ impl ClusterBack {
         let mut target = Target::open(snapshot, back)?;
         progress.set_phase("stopping the server");
         let began = Instant::now();
-        now.server.stop(cancel)?;
-        let went = now.go(snapshot, &mut target, progress, cancel);
+        let went = match now.server.stop(cancel) {
+            Ok(()) => now.go(snapshot, &mut target, progress, cancel),
+            Err(error) => Err(error.into()),
+        };
         progress.set_phase("starting the server");
-        let starts = now.server.was_running() && !now.server.is_managed();
-        // After a failure everything is as it was, unless only the end is missing.
-        if starts && !Self::is_cut_off(&now.data) {
-            match &went {
-                Ok(_) => now.server.start()?,
-                // The error to show is why the cluster did not go back.
-                Err(_) => now.server.start().unwrap_or_default(),
-            }
-        }
-        let mut reverted = went?;
+        let mut reverted = now.end(went)?;
         reverted.locked = began.elapsed();
         Ok(reverted)
+    }
+
+    /// Starts the server again, if it ran and the directory is whole. If it stays stopped although
+    /// the caller expects it to run, the error says so.
+    fn end(&self, went: Result<Reverted, SnapshotError>) -> Result<Reverted, SnapshotError> {
+        let server = &self.server;
+        if !server.was_running() || server.running().is_some() {
+            return went;
+        }
+        let left = match (Self::is_cut_off(&self.data), &went) {
+            (true, _) => Left::CutOff,
+            (false, Ok(_)) => Left::Back,
+            (false, Err(_)) => Left::AsBefore,
+        };
+        let is_managed = server.is_managed();
+        let error = match went {
+            Ok(reverted) if is_managed => return Ok(reverted),
+            Ok(reverted) => match server.start() {
+                Ok(()) => return Ok(reverted),
+                Err(error) => error.into(),
+            },
+            Err(error) if left == Left::AsBefore && !is_managed && server.start().is_ok() => {
+                return Err(error);
+            }
+            Err(error) => error,
+        };
+        Err(SnapshotError::Stopped {
+            error: Box::new(error),
+            left,
+            path: self.data.clone(),
+            start: server.start_command(),
+        })
     }
 
     fn go(

@@ -112,6 +112,18 @@ pub enum SnapshotError {
         /// The data directory.
         path: PathBuf,
     },
+    /// A revert failed, and the server that ran before it is stopped.
+    #[error("{error}; the server on {} is stopped, and {left}", path.display())]
+    Stopped {
+        /// Why.
+        error: Box<Self>,
+        /// How the cluster is.
+        left: Left,
+        /// The data directory.
+        path: PathBuf,
+        /// The command that starts the server.
+        start: String,
+    },
     /// Somebody started a server.
     #[error("a server runs on {} again (process {process})", path.display())]
     ServerRuns {
@@ -227,10 +239,21 @@ pub enum SnapshotError {
 }
 
 impl SnapshotError {
+    /// Whether the caller asked for the end.
+    pub fn is_cancelled(&self) -> bool {
+        match self {
+            Self::Engine(EngineError::Cancelled)
+            | Self::Postgres(PostgresError::Engine(EngineError::Cancelled)) => true,
+            Self::Stopped { error, .. } => error.is_cancelled(),
+            _ => false,
+        }
+    }
+
     /// Whether bytes of a snapshot are not what they were.
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { .. } => true,
+            Self::Stopped { error, .. } => error.is_damage(),
             Self::Engine(error) => error.is_damage(),
             Self::Image(error) => error.is_damage(),
             Self::Postgres(error) => error.is_damage(),
@@ -238,6 +261,27 @@ impl SnapshotError {
             Self::Sqlite(error) => matches!(error, SqliteError::Facts { .. }),
             _ => false,
         }
+    }
+}
+
+/// How a revert leaves a cluster whose server is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// As it was before.
+    AsBefore,
+    /// As it was to become.
+    Back,
+    /// The revert is to be finished or undone.
+    CutOff,
+}
+
+impl std::fmt::Display for Left {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::AsBefore => "the cluster is as it was before",
+            Self::Back => "the cluster went back",
+            Self::CutOff => "the revert was cut off",
+        })
     }
 }
 

@@ -46,7 +46,7 @@ pub use clone_postgres::PostgresClone;
 pub use cluster_back::{ClusterBack, Settled};
 pub use copy::{PostgresCopy, SqliteCopy};
 pub use create::{Created, create};
-pub use error::SnapshotError;
+pub use error::{Left, SnapshotError};
 pub use hook::PostgresHook;
 pub use maker::{Made, Maker};
 pub use method::Method;

@@ -132,6 +132,8 @@ pub struct PrivateCluster {
     running: bool,
     /// Further words for the server's command line.
     options: String,
+    /// The directory that the server is started with, if it is not the data directory.
+    configuration: Option<PathBuf>,
 }
 
 impl PrivateCluster {
@@ -147,6 +149,7 @@ impl PrivateCluster {
             address: options.listens.then(own_loopback_address),
             running: false,
             options: String::new(),
+            configuration: None,
         };
         let mut initdb = cluster.tool("initdb");
         initdb.args([
@@ -189,13 +192,14 @@ impl PrivateCluster {
             address: None,
             running: false,
             options: String::new(),
+            configuration: None,
         }
     }
 
     /// Appends lines to postgresql.conf.
     pub fn configure(&self, lines: &[impl AsRef<str>]) {
         use std::io::Write;
-        let path = self.data.join("postgresql.conf");
+        let path = self.start_directory().join("postgresql.conf");
         let mut file = std::fs::OpenOptions::new()
             .append(true)
             .open(path)
@@ -203,6 +207,34 @@ impl PrivateCluster {
         lines
             .iter()
             .for_each(|line| writeln!(file, "{}", line.as_ref()).expect("write settings"));
+    }
+
+    /// Moves the configuration to another directory, which the server is started with from now on.
+    /// It must not run.
+    pub fn move_configuration(&mut self, to: &Path) {
+        for name in ["postgresql.conf", "pg_hba.conf", "pg_ident.conf"] {
+            let (from, to) = (self.data.join(name), to.join(name));
+            std::fs::copy(&from, &to).expect("copy settings");
+            std::fs::remove_file(&from).expect("remove settings");
+            give_to_servers(&to);
+        }
+        self.configuration = Some(to.into());
+        let places = [
+            ("data_directory", self.data.clone()),
+            ("hba_file", to.join("pg_hba.conf")),
+            ("ident_file", to.join("pg_ident.conf")),
+        ];
+        self.configure(&places.map(|(name, at)| format!("{name} = '{}'", at.display())));
+    }
+
+    /// Starts the server with its data directory again, although its configuration is elsewhere.
+    pub fn start_in_data_directory(&mut self) {
+        self.configuration = None;
+    }
+
+    /// The directory that the server is started with.
+    fn start_directory(&self) -> &Path {
+        self.configuration.as_deref().unwrap_or(&self.data)
     }
 
     /// Adds an option to the server's command line, from the next start on.
@@ -228,7 +260,7 @@ impl PrivateCluster {
         start
             .args(["-w", "-t", "120", "-s", "-o", &options, "-l"])
             .arg(self.log_path());
-        start.arg("-D").arg(&self.data).arg("start");
+        start.arg("-D").arg(self.start_directory()).arg("start");
         // The server inherits pg_ctl's descriptors. If it kept a pipe open, the pipe would never
         // end.
         start

@@ -9,7 +9,7 @@ use std::time::Duration;
 use windlass_engine::{Cancel, Progress};
 use windlass_postgres::ClusterServer;
 use windlass_snapshot::{
-    Back, ClusterBack, Entry, Place, Reverted, Snapshot, SnapshotError, UndoRecord,
+    Back, ClusterBack, Entry, Place, Reverted, Snapshot, SnapshotError, State, UndoRecord,
 };
 use windlass_sqlite::Database;
 
@@ -18,6 +18,7 @@ use super::named::split;
 use super::subject::Subject;
 use crate::caller::Caller;
 use crate::database::DatabaseName;
+use crate::ending::Ending;
 use crate::error::OperationError;
 use crate::status::Operation;
 
@@ -32,6 +33,11 @@ pub struct BackPlan {
     pub undo: Option<UndoRecord>,
     /// Snapshots that are newer. They stay as they are.
     pub newer: Vec<String>,
+    /// Snapshots by the hook, newer or older, that can be read. What a revert of a cluster
+    /// overwrites is kept for them, which is growth: these have a limit on that.
+    pub limited: Vec<String>,
+    /// All that can be read.
+    kept: Vec<String>,
     place: Place,
     /// PostgreSQL: the cluster with its server.
     cluster: Option<ClusterBack>,
@@ -44,6 +50,19 @@ pub struct BackOutcome {
     pub reverted: Reverted,
     /// How long it took.
     pub took: Duration,
+    /// Snapshots that were lost by it, each with the cause.
+    pub lost: Vec<(String, String)>,
+}
+
+impl BackOutcome {
+    /// How the operation ends.
+    pub fn ending(&self) -> Ending {
+        match self.lost.is_empty() {
+            true => Ending::Done,
+            // Somebody counts on them.
+            false => Ending::Warnings,
+        }
+    }
 }
 
 /// Plans to make a database what its snapshot is. The database is named like `DATABASE@NAME`.
@@ -111,14 +130,24 @@ impl BackPlan {
             place,
             cluster,
         } = opened;
-        let newer = place.list()?.into_iter().filter_map(|entry| match entry {
-            Entry::Snapshot(other) if other.created() > snapshot.created() => {
-                Some(other.record().name.clone())
-            }
-            _ => None,
-        });
+        let others: Vec<_> = snapshots(&place)?
+            .filter(|other| other.record().state == State::Kept)
+            .collect();
+        let names = |wanted: &dyn Fn(&&Snapshot) -> bool| -> Vec<String> {
+            let wanted = others.iter().filter(wanted);
+            wanted.map(|other| other.record().name.clone()).collect()
+        };
+        let limited = match cluster {
+            Some(_) => names(&|other| has_limit(other)),
+            None => Vec::new(),
+        };
         Ok(Self {
-            newer: newer.collect(),
+            newer: names(&|other| {
+                let is_newer = other.created() > snapshot.created();
+                is_newer && !limited.contains(&other.record().name)
+            }),
+            limited,
+            kept: names(&|_| true),
             database,
             snapshot,
             undo,
@@ -174,6 +203,32 @@ impl BackPlan {
         Ok(BackOutcome {
             reverted: reverted?,
             took: began.elapsed(),
+            lost: self.lost()?,
         })
     }
+
+    /// The snapshots that could be read before, and why they cannot now.
+    fn lost(&self) -> Result<Vec<(String, String)>, OperationError> {
+        let lost = |other: Snapshot| match &other.record().state {
+            State::Lost { why } => Some((other.record().name.clone(), why.clone())),
+            State::Kept => None,
+        };
+        let mut all: Vec<_> = snapshots(&self.place)?.filter_map(lost).collect();
+        all.retain(|(name, _)| self.kept.contains(name));
+        Ok(all)
+    }
+}
+
+fn snapshots(place: &Place) -> Result<impl Iterator<Item = Snapshot>, OperationError> {
+    let all = place.list()?.into_iter();
+    Ok(all.filter_map(|entry| match entry {
+        Entry::Snapshot(snapshot) => Some(*snapshot),
+        _ => None,
+    }))
+}
+
+/// Whether a snapshot ends if it grows.
+fn has_limit(snapshot: &Snapshot) -> bool {
+    let growth = snapshot.growth();
+    growth.is_some_and(|it| it.limits.max_bytes.is_some() || it.limits.keep_free_bytes.is_some())
 }

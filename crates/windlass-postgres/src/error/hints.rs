@@ -79,6 +79,10 @@ impl PostgresError {
             {
                 ended::DAMAGED
             }
+            Self::NotStartable { .. } => {
+                "Mend its configuration, or start the server once from where it belongs, so that \
+                 its words are known. Nothing was changed."
+            }
             Self::ServerEnded { .. } => return Some(self.server_end()?.hint().to_owned()),
             Self::OpenedConnect { .. } => "Name a role of the cluster.",
             Self::Amcheck { .. } => {

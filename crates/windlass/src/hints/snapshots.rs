@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use windlass_operations::nearest;
-use windlass_operations::snapshots::{Method, Obstacle, SnapshotError};
+use windlass_operations::snapshots::{Left, Method, Obstacle, SnapshotError};
 
 /// What to type next.
 pub fn hint(error: &SnapshotError) -> Option<String> {
@@ -31,6 +31,7 @@ pub fn hint(error: &SnapshotError) -> Option<String> {
             "Start the server once, so that it recovers, and type the command again."
         }
         SnapshotError::ServerRuns { .. } => "Find out who started it, and type the command again.",
+        SnapshotError::Stopped { .. } => return stopped(error),
         SnapshotError::OtherCluster { .. } => {
             "Restore it into a new directory: windlass restore DATABASE@NAME --into DIRECTORY. If \
              the snapshot is no copy, back it up first."
@@ -63,6 +64,35 @@ pub fn hint(error: &SnapshotError) -> Option<String> {
         other => return of_method(other),
     };
     Some(text.to_owned())
+}
+
+/// What to do about a server that is stopped after a revert: first about the cause.
+fn stopped(error: &SnapshotError) -> Option<String> {
+    let SnapshotError::Stopped {
+        error,
+        left,
+        path,
+        start,
+    } = error
+    else {
+        return None;
+    };
+    let next = match left {
+        Left::CutOff => format!(
+            "Type `windlass snapshot list {}`, which finishes or undoes the revert, and then start \
+             the server: {start}",
+            path.display()
+        ),
+        _ => format!("Start the server: {start}"),
+    };
+    let cause = match &**error {
+        SnapshotError::Postgres(error) => super::postgres(error),
+        error => hint(error),
+    };
+    Some(match cause {
+        Some(cause) => format!("{cause} {next}"),
+        None => next,
+    })
 }
 
 /// What to do about a method, and about the hook in a server.

@@ -5,6 +5,7 @@
 
 mod killed;
 mod log;
+mod server;
 mod subject;
 
 use std::path::Path;
@@ -160,7 +161,9 @@ fn a_snapshot_that_was_lost_before_a_revert_to_another_one_is_lost_after_it() {
     subject.sql("UPDATE updated SET x = 'unseen'");
     subject.cluster.stop("fast");
     subject.cluster.configure(&[load(&loaded)]);
-    subject.windlass(&["snapshot", "revert", &format!("{data}@copied"), "--yes"]);
+    let word = format!("{data}@copied");
+    let told = run(&subject.scratch, 3, &["snapshot", "revert", &word, "--yes"]);
+    assert!(told.contains("the snapshot hooked is lost"), "{told}");
     subject.cluster.run();
     let listed = run(&subject.scratch, 3, &["snapshot", "list", &conninfo]);
     assert!(listed.contains("was changed without the hook"), "{listed}");
@@ -188,11 +191,43 @@ fn a_snapshot_whose_store_is_gone_is_lost_by_a_revert_to_another_one() {
     let files = std::fs::read_dir(&store).unwrap();
     let mut files = files.map(|entry| entry.unwrap().path());
     std::fs::remove_file(files.find(is_store).unwrap()).unwrap();
-    subject.windlass(&["snapshot", "revert", &format!("{data}@copied"), "--yes"]);
+    let word = format!("{data}@copied");
+    let told = run(&subject.scratch, 3, &["snapshot", "revert", &word, "--yes"]);
+    assert!(told.contains("the snapshot hooked is lost"), "{told}");
     let listed = run(&subject.scratch, 3, &["snapshot", "list", &data]);
     assert!(
         listed.contains("could not keep a page in the store"),
         "{listed}"
     );
     subject.cluster.run();
+}
+
+/// A revert is growth for snapshots by the hook, so it may end those with a limit.
+#[test]
+fn snapshots_that_a_revert_may_end_or_ends_by_their_limits_are_named() {
+    let subject = Subject::new(None, true);
+    let conninfo = subject.cluster.conninfo();
+    subject.windlass(&["snapshot", "create", &conninfo, "then", "--method", "copy"]);
+    subject.change();
+    for (name, more) in [("limited", &["--max-size", "64KiB"][..]), ("kept", &[])] {
+        let words = ["snapshot", "create", &conninfo, name, "--method", "hook"];
+        subject.windlass(&[&words[..], more].concat());
+    }
+    let word = format!("{conninfo}@then");
+    let asked = run(&subject.scratch, 2, &["snapshot", "revert", &word]);
+    assert!(
+        asked.contains("Newer snapshots stay as they are: kept."),
+        "{asked}"
+    );
+    assert!(
+        asked.contains("may reach their limits and end: limited."),
+        "{asked}"
+    );
+    let told = run(&subject.scratch, 3, &["snapshot", "revert", &word, "--yes"]);
+    assert!(
+        told.contains("warning: the snapshot limited is lost: it grew beyond its limit"),
+        "{told}"
+    );
+    let listed = run(&subject.scratch, 3, &["snapshot", "list", &conninfo]);
+    assert_eq!(listed.matches("lost: ").count(), 1, "{listed}");
 }

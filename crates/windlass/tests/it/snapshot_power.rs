@@ -283,9 +283,16 @@ fn durable_snapshots_outlive_a_power_cut_right_after_a_revert() {
         .cluster
         .sql("postgres", "UPDATE updated SET x = 'again'");
     powered.cluster.stop("fast");
-    // pg_control is that of the target, and a server begins to recover.
+    // pg_control is that of the target, and a server begins to recover. PostgreSQL was asked for
+    // its directory three times before.
     let mut strace = powered.scratch.command_of("strace");
-    strace.args(["-qq", "-o", "/dev/null", "-e", "inject=wait4:signal=KILL"]);
+    strace.args([
+        "-qq",
+        "-o",
+        "/dev/null",
+        "-e",
+        "inject=wait4:signal=KILL:when=4",
+    ]);
     strace.arg(env!("CARGO_BIN_EXE_windlass"));
     strace.args(["snapshot", "revert", &format!("{data}@first"), "--yes"]);
     assert!(!strace.output().unwrap().status.success());

@@ -33,12 +33,15 @@ fn run(global: &Global, plan: &BackPlan, yes: bool) -> Result<Code, Failure> {
     }
     let cancel = signals::cancel_on_signals()?;
     let outcome = plan.run(&requests::quiet_caller(global), &cancel)?;
+    for (name, why) in &outcome.lost {
+        output::note(&format!("warning: the snapshot {name} is lost: {why}"));
+    }
     if global.json {
         output::line(&document(plan, &outcome).to_string());
     } else if !global.quiet {
         show(plan, &outcome);
     }
-    Ok(Code::Done)
+    Ok(outcome.ending().into())
 }
 
 /// What is about to happen.
@@ -66,6 +69,13 @@ fn question(plan: &BackPlan) -> String {
     if !plan.newer.is_empty() {
         let names = plan.newer.join(", ");
         text.push_str(&format!(" Newer snapshots stay as they are: {names}."));
+    }
+    if !plan.limited.is_empty() {
+        let names = plan.limited.join(", ");
+        text.push_str(&format!(
+            " What is written counts as growth of snapshots by the hook, so these may reach their \
+             limits and end: {names}."
+        ));
     }
     text
 }
@@ -125,6 +135,8 @@ fn document(plan: &BackPlan, outcome: &BackOutcome) -> serde_json::Value {
             Some(undo) => &undo.at,
         },
         "newer": plan.newer,
+        "limited": plan.limited,
+        "lost": outcome.lost.iter().map(|(name, why)| json!({"name": name, "why": why})).collect::<Vec<_>>(),
         "page_bytes": reverted.page_bytes,
         "pages": reverted.page_count,
         "pages_written": reverted.written_count,

@@ -173,7 +173,8 @@ fn settings_of_a_recovery_go_even_if_the_server_has_written_them_anew() {
     let before = read();
     subject.cluster.stop("fast");
     let word = format!("{data}@then");
-    subject.kill_at("wait4", &["snapshot", "revert", &word, "--yes"]);
+    // The server recovers: PostgreSQL was asked for its directory three times before.
+    subject.kill_at("wait4:when=4", &["snapshot", "revert", &word, "--yes"]);
     subject.cluster.kill();
     std::fs::remove_file(Path::new(&data).join("postmaster.pid")).unwrap_or_default();
     assert!(read().contains("restore_command"));

@@ -1,0 +1,167 @@
+//! Reverts and the server: how it was started, and what becomes of it if the cluster does not go
+//! back.
+
+use std::process::Stdio;
+
+use super::subject::{Making, Subject};
+use crate::opening::Scratch;
+use crate::snapshot_hook::run;
+use crate::support::text;
+use windlass_testkit::postgres::give_to_servers;
+
+const POLL: std::time::Duration = std::time::Duration::from_millis(10);
+
+/// How a server with its configuration elsewhere is started.
+#[derive(Clone, Copy, PartialEq)]
+enum Started {
+    /// With the directory of the configuration, which names the data directory.
+    There,
+    /// With the data directory and the file of the configuration, as Debian does it.
+    WithFile,
+}
+
+fn goes_back_with_its_configuration_elsewhere(started: Started) {
+    let mut subject = Subject::new(None, false);
+    let (conninfo, data) = (subject.cluster.conninfo(), subject.data());
+    let before = subject.rows();
+    let elsewhere = subject.scratch.path().join("etc");
+    std::fs::create_dir(&elsewhere).unwrap();
+    give_to_servers(&elsewhere);
+    subject.cluster.stop("fast");
+    subject.cluster.move_configuration(&elsewhere);
+    let file = elsewhere.join("postgresql.conf").display().to_string();
+    if started == Started::WithFile {
+        subject.cluster.start_in_data_directory();
+        subject.cluster.option(&format!("-c config_file={file}"));
+    }
+    subject.cluster.run();
+    subject.windlass(&["snapshot", "create", &conninfo, "then", "--method", "copy"]);
+    subject.change();
+    let after = subject.rows();
+    subject.windlass(&["snapshot", "revert", &format!("{conninfo}@then"), "--yes"]);
+    assert_eq!(subject.rows(), before);
+    assert_eq!(subject.sql("SHOW config_file"), file);
+    subject.cluster.stop("fast");
+    let told = subject.windlass(&["snapshot", "undo", &data, "--yes"]);
+    assert!(told.contains(elsewhere.to_str().unwrap()), "{told}");
+    subject.cluster.run();
+    assert_eq!(subject.rows(), after);
+}
+
+#[test]
+fn a_server_that_is_started_with_the_directory_of_its_configuration_goes_back() {
+    goes_back_with_its_configuration_elsewhere(Started::There);
+}
+
+#[test]
+fn a_server_that_is_started_with_a_file_of_configuration_goes_back() {
+    goes_back_with_its_configuration_elsewhere(Started::WithFile);
+}
+
+#[test]
+fn a_server_that_cannot_be_started_is_not_stopped() {
+    let mut subject = Subject::new(None, false);
+    let (conninfo, data) = (subject.cluster.conninfo(), subject.data());
+    subject.windlass(&["snapshot", "create", &conninfo, "then", "--method", "copy"]);
+    let after = subject.rows();
+    subject.cluster.configure(&["no_such_setting = 1"]);
+    for word in [format!("{conninfo}@then"), format!("{data}@then")] {
+        let said = run(&subject.scratch, 1, &["snapshot", "revert", &word, "--yes"]);
+        assert!(said.contains("no_such_setting"), "{said}");
+        assert_eq!(subject.rows(), after);
+    }
+    let file = subject.cluster.data().join("postgresql.conf");
+    let settings = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, settings.replace("no_such_setting = 1", "")).unwrap();
+    subject.cluster.stop("fast");
+    subject.cluster.run();
+}
+
+/// A server that is told to stop does so, whatever its caller wants later.
+#[test]
+fn a_revert_that_is_interrupted_while_the_server_stops_starts_it_again() {
+    let scratch = Scratch::new();
+    let go = scratch.path().join("go");
+    std::fs::write(&go, "").unwrap();
+    // A server ends when its last segment is archived.
+    let command = format!("while ! test -f {}; do sleep 0.01; done", go.display());
+    let subject = Subject::of(&Making {
+        settings: vec![format!("archive_command = '{command}'")],
+        ..Making::default()
+    });
+    let conninfo = subject.cluster.conninfo();
+    subject.windlass(&["snapshot", "create", &conninfo, "then", "--method", "copy"]);
+    subject.change();
+    let after = subject.rows();
+    std::fs::remove_file(&go).unwrap();
+    let word = format!("{conninfo}@then");
+    let mut revert = subject
+        .scratch
+        .command(None, &["snapshot", "revert", &word, "--yes"]);
+    let revert = revert.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let revert = revert.spawn().unwrap();
+    let lock = subject.cluster.data().join("postmaster.pid");
+    while !std::fs::read_to_string(&lock).unwrap().contains("stopping") {
+        std::thread::sleep(POLL);
+    }
+    let process = nix::unistd::Pid::from_raw(revert.id().try_into().unwrap());
+    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGINT).unwrap();
+    let status = format!("/proc/{process}/status");
+    // A signal that waits for nobody has been handled, or its handler runs.
+    let waits = || {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        text.contains("ShdPnd:") && !text.contains("ShdPnd:\t0000000000000000")
+    };
+    while waits() {
+        std::thread::sleep(POLL);
+    }
+    std::fs::write(&go, "").unwrap();
+    let output = revert.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", text(&output));
+    assert_eq!(subject.rows(), after);
+}
+
+#[test]
+fn a_server_that_stays_stopped_is_named_with_its_state_and_the_next_command() {
+    let mut subject = Subject::new(None, true);
+    let (conninfo, data) = (subject.cluster.conninfo(), subject.data());
+    let before = subject.rows();
+    for (name, method) in [("copied", "copy"), ("hooked", "hook")] {
+        subject.windlass(&["snapshot", "create", &conninfo, name, "--method", method]);
+    }
+    subject.cluster.stop("fast");
+    let load = |list: &str| format!("shared_preload_libraries = '{list}'");
+    subject.cluster.configure(&[load("")]);
+    subject.cluster.run();
+    subject.sql("UPDATE updated SET x = 'unseen'");
+    let after = subject.rows();
+    subject.cluster.configure(&[load("no_such_library")]);
+    let revert = |subject: &Subject, name: &str| {
+        let word = format!("{conninfo}@{name}");
+        run(&subject.scratch, 1, &["snapshot", "revert", &word, "--yes"])
+    };
+    let said = revert(&subject, "hooked");
+    for part in [
+        "was changed without the hook",
+        "is stopped, and the cluster is as it was before",
+        "pg_ctl start",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    subject.cluster.configure(&[load("")]);
+    subject.cluster.run();
+    assert_eq!(subject.rows(), after);
+    subject.cluster.configure(&[load("no_such_library")]);
+    let said = revert(&subject, "copied");
+    for part in [
+        "is stopped, and the revert was cut off",
+        "windlass snapshot list",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    subject.cluster.configure(&[load("")]);
+    let listed = run(&subject.scratch, 3, &["snapshot", "list", &data]);
+    assert!(listed.contains("finished a revert"), "{listed}");
+    subject.cluster.run();
+    assert_eq!(subject.rows(), before);
+}

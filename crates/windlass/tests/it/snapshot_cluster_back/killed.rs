@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use windlass_testkit::postgres::give_to_servers;
+use windlass_testkit::volume::{Volume, VolumeKind};
 
-use super::subject::Subject;
+use super::subject::{Making, Subject};
 use crate::snapshot_hook::run;
 use crate::support::text;
 
@@ -21,11 +22,22 @@ const KILLS: [(&str, u32); 12] = [
     // The log goes. pg_control of the target comes.
     ("renameat", 2),
     ("rename", 9),
-    // The server recovers. The settings and what was kept get their places.
-    ("wait4", 1),
+    // The server recovers: PostgreSQL is asked for its directory three times before. The settings
+    // and what was kept get their places.
+    ("wait4", 4),
     ("rename", 10),
     ("syncfs", 2),
     ("rename", 11),
+];
+
+/// The same where the controller keeps pages for other snapshots, and where files share blocks.
+const KILLS_OTHER: [(&str, u32); 6] = [
+    ("rename", 4),
+    ("pwrite64", 1),
+    ("pwrite64", 40),
+    ("renameat", 2),
+    ("wait4", 4),
+    ("syncfs", 2),
 ];
 
 /// The list of the snapshots. A server that ends with the killed Windlass may still be ending, or
@@ -48,17 +60,18 @@ pub fn settled(subject: &Subject) -> String {
     }
 }
 
-#[test]
-fn a_revert_that_is_killed_is_finished_or_undone_by_the_next_command() {
-    let mut subject = Subject::new(None, false);
+fn a_killed_revert_is_settled(making: &Making<'_>, method: &str, kills: &[(&str, u32)]) {
+    let mut subject = Subject::of(making);
     let (conninfo, data) = (subject.cluster.conninfo(), subject.data());
     let before = subject.rows();
-    subject.windlass(&["snapshot", "create", &conninfo, "then", "--method", "copy"]);
+    let create = ["snapshot", "create", &conninfo, "--method", method];
+    subject.windlass(&[&create[..], &["then"]].concat());
     subject.change();
     let after = subject.rows();
+    subject.windlass(&[&create[..], &["newer"]].concat());
     let word = format!("{data}@then");
     let (mut undone, mut finished) = (0, 0);
-    for (call, number) in KILLS {
+    for (call, number) in kills {
         let at = format!("{call} {number}");
         subject.cluster.stop("fast");
         let words = ["snapshot", "revert", &word, "--yes"];
@@ -72,8 +85,8 @@ fn a_revert_that_is_killed_is_finished_or_undone_by_the_next_command() {
             assert!(said.contains("pg_control"), "{at}: {said}");
         }
         let listed = settled(&subject);
-        undone += u32::from(listed.contains("undid a revert that was cut off"));
-        finished += u32::from(listed.contains("finished a revert that was cut off"));
+        undone += usize::from(listed.contains("undid a revert that was cut off"));
+        finished += usize::from(listed.contains("finished a revert that was cut off"));
         subject.cluster.run();
         let rows = subject.rows();
         if rows == before {
@@ -85,8 +98,46 @@ fn a_revert_that_is_killed_is_finished_or_undone_by_the_next_command() {
         }
         assert_eq!(subject.rows(), after, "{at}");
     }
-    assert!(undone > 4 && finished > 2, "{undone} and {finished}");
+    assert!(
+        undone * 3 >= kills.len() && finished > 1,
+        "{undone} and {finished}"
+    );
+    for (name, rows) in [("then", &before), ("newer", &after)] {
+        let sql = "SELECT md5(string_agg(t::text, ',' ORDER BY i)) FROM updated t";
+        let word = format!("{conninfo}@{name}");
+        let open = ["open", "--quiet", &word, "--", "psql", "-XqAt", "-c", sql];
+        assert_eq!(subject.windlass(&open).trim(), rows[0], "{name}");
+    }
     subject.check();
+}
+
+#[test]
+fn a_revert_to_a_copy_that_is_killed_is_finished_or_undone_by_the_next_command() {
+    a_killed_revert_is_settled(&Making::default(), "copy", &KILLS);
+}
+
+#[test]
+fn a_revert_to_what_the_hook_kept_that_is_killed_is_finished_or_undone() {
+    let making = Making {
+        with_hook: true,
+        ..Making::default()
+    };
+    a_killed_revert_is_settled(&making, "hook", &KILLS_OTHER);
+}
+
+#[test]
+fn a_revert_to_a_clone_that_is_killed_is_finished_or_undone() {
+    let volume = Volume::new(VolumeKind::Xfs, 1500);
+    let making = Making {
+        volume: Some(&volume),
+        ..Making::default()
+    };
+    // The tablespace is on another file system, so each sync is two calls.
+    let kills = KILLS_OTHER.map(|(call, number)| match call {
+        "syncfs" => (call, 3),
+        call => (call, number),
+    });
+    a_killed_revert_is_settled(&making, "clone", &kills);
 }
 
 /// The snapshot keeps what the revert overwrites. If it is on a disk that is not mounted, nobody

@@ -31,8 +31,8 @@ pub(crate) struct Manifest<'a> {
 
 impl Manifest<'_> {
     /// Makes the manifest of `files`, each with its CRC if that is known. A file of
-    /// which a base has bytes has none. It writes the manifest twice, the first
-    /// time only to learn its length. In a backup of many small files the manifest is the largest
+    /// which a base has bytes has none. It writes the lines twice, the first
+    /// time only to learn their length. In a backup of many small files the manifest is the largest
     /// thing in memory. A buffer that grows, or is copied at the end, would need twice as much.
     pub(crate) fn bytes<'a>(
         &self,
@@ -40,39 +40,37 @@ impl Manifest<'_> {
     ) -> Arc<[u8]> {
         let mut length = 0;
         self.write(files.clone(), |piece| length += piece.len());
-        let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, length).collect();
-        let mut rest = Arc::get_mut(&mut bytes).expect("nobody else has it yet");
+        let whole = length + last_line(&[0; 32]).len();
+        let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, whole).collect();
+        let all = Arc::get_mut(&mut bytes).expect("nobody else has it yet");
+        let (lines, last) = all.split_at_mut(length);
+        let mut rest = &mut *lines;
         self.write(files, |piece| {
             let (head, tail) = std::mem::take(&mut rest).split_at_mut(piece.len());
-            head.copy_from_slice(piece);
+            head.copy_from_slice(piece.as_bytes());
             rest = tail;
         });
+        last.copy_from_slice(last_line(&Sha256::digest(lines)).as_bytes());
         bytes
     }
 
-    /// Passes the manifest to `put`, piece by piece.
-    fn write<'a>(&self, files: impl Iterator<Item = &'a FileEntry>, mut put: impl FnMut(&[u8])) {
-        let mut hash = Sha256::new();
-        let mut hashed = |piece: &str| {
-            hash.update(piece);
-            put(piece.as_bytes());
-        };
-        hashed(&self.head());
+    /// Passes the manifest without its last line to `put`, piece by piece.
+    fn write<'a>(&self, files: impl Iterator<Item = &'a FileEntry>, mut put: impl FnMut(&str)) {
+        put(&self.head());
         let (mut line, mut separator) = (String::new(), "\n");
+        let mut times = Times::default();
         for entry in files.filter(|entry| is_listed(entry)) {
             line.clear();
             line.push_str(separator);
-            put_file(&mut line, entry);
-            hashed(&line);
+            put_file(&mut line, entry, &mut times);
+            put(&line);
             separator = ",\n";
         }
         let ranges: Vec<String> = self.ranges.iter().map(range_line).collect();
-        hashed(&format!(
+        put(&format!(
             "\n],\n\"WAL-Ranges\": [\n{}\n],\n",
             ranges.join(",\n")
         ));
-        let checksum = hex(&hash.finalize());
-        put(format!("\"Manifest-Checksum\": \"{checksum}\"}}\n").as_bytes());
     }
 
     fn head(&self) -> String {
@@ -93,34 +91,46 @@ fn is_listed(entry: &FileEntry) -> bool {
         && entry.path != MANIFEST_PATH.as_bytes()
 }
 
-fn put_file(text: &mut String, entry: &FileEntry) {
+fn put_file(text: &mut String, entry: &FileEntry, times: &mut Times) {
     match std::str::from_utf8(&entry.path) {
-        Ok(path) => put(
-            text,
-            format_args!("{{ \"Path\": {}, ", serde_json::Value::from(path)),
-        ),
-        Err(_) => put(
-            text,
-            format_args!("{{ \"Encoded-Path\": \"{}\", ", hex(&entry.path)),
-        ),
+        Ok(path) => {
+            text.push_str("{ \"Path\": ");
+            put_quoted(text, path);
+        }
+        Err(_) => {
+            text.push_str("{ \"Encoded-Path\": \"");
+            put_hex(text, &entry.path);
+            text.push('"');
+        }
     }
-    put(text, format_args!("\"Size\": {}, ", entry.bytes));
+    let modified = times.text(entry.mtime_nanos);
     put(
         text,
-        format_args!("\"Last-Modified\": \"{}\", ", modified(entry.mtime_nanos)),
+        format_args!(
+            ", \"Size\": {}, \"Last-Modified\": \"{modified}\"",
+            entry.bytes
+        ),
     );
-    if !entry.flags.crc_known {
-        // As PostgreSQL writes it with --manifest-checksums=NONE.
-        text.truncate(text.len() - 2);
-        text.push_str(" }");
-        return;
+    // Without a checksum it is as PostgreSQL writes it with --manifest-checksums=NONE.
+    if entry.flags.crc_known {
+        text.push_str(", \"Checksum-Algorithm\": \"CRC32C\", \"Checksum\": \"");
+        // PostgreSQL writes the CRC's bytes as they lie in memory. Our format is little-endian.
+        put_hex(text, &entry.crc32c.to_le_bytes());
+        text.push('"');
     }
-    // PostgreSQL writes the CRC's bytes as they lie in memory. Our format is little-endian.
-    let checksum = hex(&entry.crc32c.to_le_bytes());
-    put(
-        text,
-        format_args!("\"Checksum-Algorithm\": \"CRC32C\", \"Checksum\": \"{checksum}\" }}"),
-    );
+    text.push_str(" }");
+}
+
+/// As JSON quotes it. Nearly all paths need no more than the quotes.
+fn put_quoted(text: &mut String, path: &str) {
+    let is_plain = |byte: u8| (b' '..0x7f).contains(&byte) && byte != b'"' && byte != b'\\';
+    if path.bytes().all(is_plain) {
+        text.push('"');
+        text.push_str(path);
+        text.push('"');
+    } else {
+        put(text, format_args!("{}", serde_json::Value::from(path)));
+    }
 }
 
 fn range_line(range: &WalRange) -> String {
@@ -130,18 +140,40 @@ fn range_line(range: &WalRange) -> String {
     )
 }
 
-fn modified(nanos: i64) -> String {
-    let time = jiff::Timestamp::from_nanosecond(i128::from(nanos));
-    let time = time.expect("64 bits of nanoseconds are within its range");
-    time.strftime("%Y-%m-%d %H:%M:%S GMT").to_string()
+/// The times of files as text. Many files are of the same second, so the last text is kept.
+#[derive(Default)]
+struct Times {
+    second: Option<i64>,
+    text: String,
 }
 
-fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len() * 2);
-    bytes
-        .iter()
-        .for_each(|byte| put(&mut text, format_args!("{byte:02x}")));
-    text
+impl Times {
+    fn text(&mut self, nanos: i64) -> &str {
+        let second = nanos.div_euclid(1_000_000_000);
+        if self.second != Some(second) {
+            let time = jiff::Timestamp::from_second(second);
+            let time = time.expect("the seconds of 64 bits of nanoseconds are within its range");
+            self.text = time.strftime("%Y-%m-%d %H:%M:%S GMT").to_string();
+            self.second = Some(second);
+        }
+        &self.text
+    }
+}
+
+/// The last line, with the SHA-256 of all before.
+fn last_line(checksum: &[u8]) -> String {
+    let mut line = String::from("\"Manifest-Checksum\": \"");
+    put_hex(&mut line, checksum);
+    line.push_str("\"}\n");
+    line
+}
+
+fn put_hex(text: &mut String, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for byte in bytes {
+        text.push(DIGITS[usize::from(byte >> 4)].into());
+        text.push(DIGITS[usize::from(byte & 15)].into());
+    }
 }
 
 fn put(text: &mut String, arguments: std::fmt::Arguments<'_>) {
@@ -216,8 +248,30 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(json["System-Identifier"], 7_000);
         let split = text.rfind("\"Manifest-Checksum\"").unwrap();
-        let expected = hex(&Sha256::digest(&text.as_bytes()[..split]));
+        let mut expected = String::new();
+        put_hex(&mut expected, &Sha256::digest(&text.as_bytes()[..split]));
         assert_eq!(json["Manifest-Checksum"].as_str(), Some(expected.as_str()));
         assert_eq!(text.lines().last().unwrap(), &text[split..text.len() - 1]);
+    }
+
+    #[test]
+    fn times_are_those_of_their_own_seconds() {
+        let mut times = Times::default();
+        let (first, next) = ("1970-01-01 00:00:01 GMT", "1970-01-01 00:00:02 GMT");
+        assert_eq!(times.text(1_999_999_999), first);
+        assert_eq!(times.text(1_000_000_000), first);
+        assert_eq!(times.text(2_000_000_000), next);
+        assert_eq!(times.text(1_000_000_001), first);
+        assert_eq!(times.text(-1), "1969-12-31 23:59:59 GMT");
+    }
+
+    #[test]
+    fn quotes_backslashes_and_control_characters_are_escaped() {
+        for path in ["base/5/16384", "a\"b", "a\\b", "a\nb", "\u{7f}", "größe"] {
+            let mut text = String::new();
+            put_quoted(&mut text, path);
+            assert_eq!(serde_json::from_str::<String>(&text).unwrap(), path);
+            assert_eq!(text, serde_json::Value::from(path).to_string());
+        }
     }
 }

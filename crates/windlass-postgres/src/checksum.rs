@@ -183,6 +183,10 @@ mod tests {
             .collect()
     }
 
+    /// Miri looks at what the code may do, and not at what it computes. It takes a thousand times
+    /// as long, so it gets some of the cases.
+    const STEP: usize = if cfg!(miri) { 97 } else { 1 };
+
     fn stamped(mut page: Vec<u8>, lsn: Lsn, block: u32) -> Vec<u8> {
         page[..8].copy_from_slice(&lsn.0.rotate_left(32).to_le_bytes());
         page[UPPER_AT..UPPER_AT + 2].copy_from_slice(&8000_u16.to_le_bytes());
@@ -193,7 +197,7 @@ mod tests {
 
     #[test]
     fn both_twins_agree() {
-        for seed in 0..=255 {
+        for seed in (0..=255).step_by(STEP) {
             let page = filled(seed);
             assert_eq!(fold(&page), fold_portable(&page));
         }
@@ -203,7 +207,7 @@ mod tests {
     fn every_bit_counts_except_those_of_the_checksum_itself() {
         let page = filled(7);
         let expected = fold(&page);
-        for bit in 0..PAGE * 8 {
+        for bit in (0..PAGE * 8).step_by(STEP) {
             let mut changed = page.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
             let in_checksum = (CHECKSUM_AT..CHECKSUM_AT + 2).contains(&(bit / 8));

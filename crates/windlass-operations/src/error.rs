@@ -22,6 +22,7 @@ pub use named::{CompressionError, DatabaseError, DeviceError};
 use crate::ending::Ending;
 use crate::extract::ExtractError;
 use crate::hooks::HookError;
+use crate::kept::KeptError;
 use crate::places::{Advice, PlaceError};
 use crate::plan::PlanError;
 use crate::recovery::RecoveryError;
@@ -71,6 +72,9 @@ pub enum OperationError {
     /// A hook failed, so that the run was not begun.
     #[error(transparent)]
     Hook(#[from] HookError),
+    /// A database cannot be kept open, or closed.
+    #[error(transparent)]
+    Kept(#[from] KeptError),
     /// Not a way to compress.
     #[error(transparent)]
     Compression(#[from] CompressionError),
@@ -279,9 +283,8 @@ impl OperationError {
             }
             Self::Postgres(error) if error.is_damage() => Ending::Damage,
             Self::Sqlite(SqliteError::Facts { .. }) => Ending::Damage,
-            Self::Snapshot(SnapshotError::Name { .. } | SnapshotError::NoName { .. }) => {
-                Ending::Usage
-            }
+            Self::Snapshot(SnapshotError::Name { .. } | SnapshotError::NoName { .. })
+            | Self::Kept(KeptError::Name { .. }) => Ending::Usage,
             Self::Snapshot(error) if error.is_damage() => Ending::Damage,
             Self::Snapshot(error) if error.is_cancelled() => Ending::Interrupted,
             Self::Recovery(

@@ -80,6 +80,7 @@ mod hidden;
 pub mod hooks;
 pub mod images;
 pub mod info;
+pub mod kept;
 pub mod metrics;
 pub mod moments;
 pub mod mounting;

@@ -23,6 +23,7 @@ use windlass_postgres::{DatabaseFacts, OpenRequest, Programs, Recovery, Server, 
 
 use crate::error::OperationError;
 use crate::held::Held;
+use crate::kept::{self, Keeping, KeptName};
 use crate::notice::{Notice, Observer};
 use crate::privilege;
 use crate::recovery::RecoveryError;
@@ -41,6 +42,8 @@ pub struct ToOpen {
     title: String,
     /// The user and group whose backup it is, unless that is root.
     owner: Option<(u32, u32)>,
+    /// The directory of its snapshot or its set.
+    source: Option<PathBuf>,
     /// Up to where a cluster recovers; without it to the end of the log in the image.
     recovery: Option<Recovery>,
 }
@@ -58,6 +61,7 @@ impl ToOpen {
             facts: set.description().facts.clone(),
             title: format!("set {}", set.set_id()),
             owner: set_owner(set),
+            source: set_directory(set),
             recovery: None,
         })
     }
@@ -76,8 +80,17 @@ impl ToOpen {
             facts,
             title: title.to_owned(),
             owner: owner.filter(|(uid, _)| *uid != 0),
+            source: None,
             recovery: None,
         })
+    }
+
+    /// The same, which lies in this directory.
+    pub(crate) fn lying_in(self, directory: &Path) -> Self {
+        Self {
+            source: Some(directory.to_owned()),
+            ..self
+        }
     }
 
     /// The same, recovered up to a point.
@@ -120,6 +133,8 @@ pub struct OpenSettings {
     pub listen: String,
     /// Whether the database can be written to. What is written is thrown away at the end.
     pub writable: bool,
+    /// The name under which others can find the database and close it.
+    pub name: Option<KeptName>,
 }
 
 /// An opened set.
@@ -150,6 +165,8 @@ pub struct Mounted {
     scratch: Scratch,
     /// Whether a write found no free space.
     full: Arc<AtomicBool>,
+    /// What others are told, if the database has a name.
+    keeping: Option<Keeping>,
 }
 
 /// What a server left behind that was shut down: its files, which nobody writes any more.
@@ -173,6 +190,20 @@ impl Opened {
         match Held::of_facts(&what.facts)? {
             Held::Postgres => postgres(observer, what, options, cancel),
             Held::Sqlite => sqlite(observer, what, options),
+        }
+        .inspect(Self::tell)
+    }
+
+    /// Tells others how it is reached.
+    fn tell(&self) {
+        let reach = match self {
+            Self::Postgres { server, .. } => server.connection().conninfo(),
+            Self::Sqlite { database, .. } => database.display().to_string(),
+        };
+        let view = self.view();
+        if let Some(keeping) = &view.keeping {
+            keeping.opened(reach);
+            view.operation.refresh();
         }
     }
 
@@ -245,6 +276,11 @@ impl Mounted {
         self.mount.statistics().damaged > 0
     }
 
+    /// Whether it stays open in the background.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.keeping.is_some()
+    }
+
     /// Ends the mount. Returns whether damage was found, and what was written.
     fn unmount(self) -> Result<(bool, Option<Arc<Overlay>>, Scratch), OperationError> {
         let is_damaged = self.is_damaged();
@@ -279,13 +315,15 @@ impl Mounted {
 
     fn new(
         observer: &Arc<dyn Observer>,
-        title: &str,
+        what: &ToOpen,
         image: Arc<dyn Image>,
         options: &OpenSettings,
         owner: Option<(u32, u32)>,
         overlaid: bool,
     ) -> Result<Self, OperationError> {
-        let scratch = Scratch::create(observer, options.scratch.as_deref(), owner)?;
+        let (base, name) = (options.scratch.as_deref(), options.name.as_ref());
+        let scratch = Scratch::create(observer, base, owner, name)?;
+        let keeping = name.map(|name| Keeping::new(name.clone(), what.source.clone()));
         let full = Arc::<AtomicBool>::default();
         let mount_options = MountOptions {
             owner,
@@ -315,17 +353,23 @@ impl Mounted {
             None => Mount::image(image, &at, &mount_options)?,
         });
         Ok(Self {
-            operation: operation(title, &mount, options.writable),
+            operation: operation(&what.title, &mount, options.writable, keeping.clone()),
             mount,
             overlay,
             scratch,
             full,
+            keeping,
         })
     }
 }
 
 /// Shows an opened set in `windlass status`.
-fn operation(title: &str, mount: &Arc<Mount>, writable: bool) -> Operation {
+fn operation(
+    title: &str,
+    mount: &Arc<Mount>,
+    writable: bool,
+    keeping: Option<Keeping>,
+) -> Operation {
     let title = format!("{title} on {}", mount.at().display());
     let phase = if writable {
         "opened, writable"
@@ -333,9 +377,13 @@ fn operation(title: &str, mount: &Arc<Mount>, writable: bool) -> Operation {
         "opened, read-only"
     };
     let mount = Arc::downgrade(mount);
-    Operation::begin("open", &title, move || {
+    Operation::begin(kept::KIND, &title, move || {
         let statistics = mount.upgrade().map(|mount| mount.statistics());
-        (phase.to_owned(), serde_json::json!({ "mount": statistics }))
+        let mut numbers = serde_json::json!({ "mount": statistics });
+        if let Some(keeping) = &keeping {
+            numbers[kept::FIELD] = keeping.said();
+        }
+        (phase.to_owned(), numbers)
     })
 }
 
@@ -351,14 +399,7 @@ fn postgres(
     let files = server_view(what.image.files())?;
     let edited = EditedImage::new(Arc::clone(&what.image), files, Vec::new());
     // Recovery writes, even if nobody writes afterwards.
-    let view = Mounted::new(
-        observer,
-        &what.title,
-        Arc::new(edited),
-        options,
-        run_as,
-        true,
-    )?;
+    let view = Mounted::new(observer, what, Arc::new(edited), options, run_as, true)?;
     let request = OpenRequest {
         data: view.at().to_owned(),
         was: facts.data_directory.into(),
@@ -412,6 +453,13 @@ fn set_owner(set: &OpenSet) -> Option<(u32, u32)> {
     (uid != 0).then_some((uid, gid))
 }
 
+/// The directory of its first stripe.
+fn set_directory(set: &OpenSet) -> Option<PathBuf> {
+    let first = set.stripes().first()?.location();
+    let directory = first.parent().unwrap_or(first);
+    directory.canonicalize().ok()
+}
+
 fn sqlite(
     observer: &Arc<dyn Observer>,
     what: &ToOpen,
@@ -433,16 +481,9 @@ fn sqlite(
         let patches = shown.read_only.into_iter().map(patch).collect();
         Arc::new(EditedImage::new(image, files.clone(), patches))
     };
-    let view = Mounted::new(
-        observer,
-        &what.title,
-        image,
-        options,
-        owner,
-        options.writable,
-    )?;
+    let view = Mounted::new(observer, what, image, options, owner, options.writable)?;
     Ok(Opened::Sqlite {
-        database: view.at().join(shown.name),
+        database: view.scratch.shown(shown.name),
         view,
     })
 }

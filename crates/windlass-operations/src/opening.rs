@@ -21,6 +21,8 @@ use crate::snapshots::SnapshotImage;
 
 /// The pause between two looks at signals and processes.
 const LOOK: Duration = Duration::from_millis(5);
+/// The same if nobody waits in front of it.
+const LOOK_KEPT: Duration = Duration::from_millis(50);
 
 /// What to open, and how.
 #[derive(Clone, Debug)]
@@ -97,9 +99,13 @@ impl OpenedSet {
 
     /// Waits until the caller asks for the end. Fails if the server ends before.
     pub fn serve(&mut self, cancel: &Cancel) -> Result<(), OperationError> {
+        let pause = match self.opened.view().is_kept() {
+            true => LOOK_KEPT,
+            false => LOOK,
+        };
         while !cancel.is_cancelled() {
             self.check_alive()?;
-            std::thread::sleep(LOOK);
+            std::thread::sleep(pause);
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 //!   <temporary directory>/windlass-<user>/windlass-open-1f0c9a2e/   configuration, socket, log
 //!                                                              data/    the mount
 //!                                                              overlay/ what was written
+//!                                        yesterday --> windlass-open-1f0c9a2e, if it is kept open
 //!
 //! Invariants
 //! - The process of a scratch directory keeps it locked, and so does the server in it. A directory
@@ -11,13 +12,14 @@
 
 use std::fs::{DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, lchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, flock};
 
 use crate::error::OperationError;
+use crate::kept::{KeptError, KeptName};
 use crate::notice::{Notice, Observer};
 use crate::outputs::outputs;
 
@@ -31,17 +33,20 @@ const OVERLAY: &str = "overlay";
 pub(crate) struct Scratch {
     observer: Arc<dyn Observer>,
     path: PathBuf,
+    /// The link to it, if it is kept open under a name.
+    link: Option<PathBuf>,
     lock: File,
 }
 
 impl Scratch {
     /// Creates a scratch directory in `base`, or in this user's own directory below the temporary
     /// one. First it removes what is left over there. If this process is root, it gives the
-    /// directory to `owner`.
+    /// directory to `owner`. Under `name` it can be found as long as it is there.
     pub fn create(
         observer: &Arc<dyn Observer>,
         base: Option<&Path>,
         owner: Option<(u32, u32)>,
+        name: Option<&KeptName>,
     ) -> Result<Self, OperationError> {
         let base = match base {
             Some(base) => {
@@ -50,7 +55,32 @@ impl Scratch {
             }
             None => own_base()?,
         };
-        Self::create_in(observer, &base, owner).map_err(|error| failure(&base, error))
+        // One process at a time: a directory without its lock would look left over.
+        let alone = File::open(&base).and_then(|alone| {
+            flock(&alone, FlockOperation::LockExclusive)?;
+            clean(&**observer, &base)?;
+            Ok(alone)
+        });
+        let _alone = alone.map_err(|error| failure(&base, error))?;
+        let made = Self::create_in(observer, &base, owner);
+        let mut made = made.map_err(|error| failure(&base, error))?;
+        if let Some(name) = name {
+            made.link(base.join(name.as_str()))?;
+        }
+        Ok(made)
+    }
+
+    /// Makes a link to it.
+    fn link(&mut self, link: PathBuf) -> Result<(), OperationError> {
+        let target = self.path.file_name().unwrap_or_default();
+        match symlink(target, &link) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(KeptError::Taken { path: link }.into());
+            }
+            made => made.map_err(|error| failure(&link, error))?,
+        }
+        self.link = Some(link);
+        Ok(())
     }
 
     fn create_in(
@@ -58,10 +88,6 @@ impl Scratch {
         base: &Path,
         owner: Option<(u32, u32)>,
     ) -> io::Result<Self> {
-        // One process at a time: a directory without its lock would look left over.
-        let alone = File::open(base)?;
-        flock(&alone, FlockOperation::LockExclusive)?;
-        clean(&**observer, base)?;
         let id = uuid::Uuid::new_v4().simple().to_string();
         let path = base.join(format!("{PREFIX}{}", &id[..ID_DIGITS]));
         let private = |path: &Path| DirBuilder::new().mode(0o700).create(path);
@@ -72,6 +98,7 @@ impl Scratch {
         let scratch = Self {
             observer,
             path,
+            link: None,
             lock,
         };
         private(&scratch.data())?;
@@ -82,9 +109,14 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// The directory.
+    /// The directory, by its name if it has one.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.link.as_deref().unwrap_or(&self.path)
+    }
+
+    /// A path in the mount, by the name of the directory if it has one.
+    pub fn shown(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.path().join(DATA).join(path)
     }
 
     /// The directory on which the view is mounted.
@@ -106,6 +138,10 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
+        if let Some(link) = &self.link {
+            // If it stays, it leads nowhere, and the next scratch directory here removes it.
+            std::fs::remove_file(link).unwrap_or_default();
+        }
         if let Err(error) = remove(&self.path) {
             self.observer.notice(&Notice::ScratchLeft {
                 path: &self.path,
@@ -166,7 +202,21 @@ fn clean(observer: &dyn Observer, base: &Path) -> io::Result<()> {
             });
         }
     }
+    for entry in std::fs::read_dir(base)? {
+        remove_dangling(&entry?.path());
+    }
     Ok(())
+}
+
+/// Removes a link to a scratch directory that is gone.
+fn remove_dangling(link: &Path) {
+    let Ok(target) = std::fs::read_link(link) else {
+        return;
+    };
+    if is_scratch(&target.to_string_lossy()) && !link.exists() {
+        // What stays makes this name unusable, which the next one that asks for it is told.
+        std::fs::remove_file(link).unwrap_or_default();
+    }
 }
 
 fn remove(path: &Path) -> io::Result<()> {

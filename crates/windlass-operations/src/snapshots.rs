@@ -22,6 +22,7 @@ use windlass_snapshot::{ClusterBack, Place, SnapshotName};
 
 use crate::caller::Caller;
 use crate::error::OperationError;
+use crate::kept;
 use crate::notice::Notice;
 
 pub use back::{BackOutcome, BackPlan, plan_revert, plan_undo};
@@ -47,16 +48,35 @@ pub struct SnapshotsOf {
     pub name: Option<String>,
 }
 
-/// Drops a snapshot.
+/// Drops a snapshot. What is kept open of it is closed first.
 pub fn remove(caller: &Caller, of: &SnapshotsOf, name: &str) -> Result<(), OperationError> {
     let name = SnapshotName::parse(name)?;
-    let place = place(caller, of)?;
+    let subject = Subject::resolve(&of.database, of.name.as_deref())?;
+    close_kept(caller, &subject, &name)?;
+    let place = place_of(caller, &subject)?;
     Ok(place.remove(&name, &mut tell_removed(caller))?)
+}
+
+/// Closes what is kept open of a snapshot. The process must not have become the owner of the
+/// database yet: root may have opened the snapshot.
+fn close_kept(
+    caller: &Caller,
+    subject: &Subject,
+    name: &SnapshotName,
+) -> Result<(), OperationError> {
+    match named::place(caller, subject)?.find(name) {
+        Ok(snapshot) => kept::close_all_of(snapshot.path()),
+        // Whoever drops it says what is wrong with it.
+        Err(_) => Ok(()),
+    }
 }
 
 /// The place of a database's snapshots. The process becomes the owner of the database.
 fn place(caller: &Caller, of: &SnapshotsOf) -> Result<Place, OperationError> {
-    let subject = Subject::resolve(&of.database, of.name.as_deref())?;
+    place_of(caller, &Subject::resolve(&of.database, of.name.as_deref())?)
+}
+
+fn place_of(caller: &Caller, subject: &Subject) -> Result<Place, OperationError> {
     subject.become_owner(caller)?;
     let path = subject.path()?;
     let place = Place::beside(&path)?;

@@ -51,9 +51,17 @@ pub struct Report {
     pub numbers: Value,
 }
 
+impl Report {
+    /// Whether its process still runs.
+    pub(crate) fn is_running(&self) -> bool {
+        process_start(self.pid) == Some(self.process_start)
+    }
+}
+
 /// An operation that others can see until this is dropped.
 pub struct Operation {
-    stop: Option<Sender<()>>,
+    /// Asks for the state to be written at once. It ends when this is dropped.
+    ask: Option<Sender<Sender<()>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -76,19 +84,23 @@ impl Operation {
             phase: String::new(),
             numbers: Value::Null,
         };
-        let (stop, stopped) = channel();
+        let (ask, asked) = channel::<Sender<()>>();
         let work = move || {
             let Ok(directory) = directory(true) else {
                 return;
             };
             remove_left(&directory);
             let path = directory.join(format!("{pid}-{number}.json"));
+            let mut waiting: Option<Sender<()>> = None;
             loop {
                 (report.phase, report.numbers) = look();
                 // It is written again in a second; the operation itself does not depend on it.
                 replace(&path, &report).unwrap_or_default();
-                if stopped.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout) {
-                    break;
+                drop(waiting.take());
+                match asked.recv_timeout(PERIOD) {
+                    Ok(asker) => waiting = Some(asker),
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => break,
                 }
             }
             // If this fails, the next listing removes the file.
@@ -96,15 +108,26 @@ impl Operation {
         };
         let thread = std::thread::Builder::new().name("status".to_owned());
         Self {
-            stop: Some(stop),
+            ask: Some(ask),
             thread: thread.spawn(work).ok(),
+        }
+    }
+
+    /// Writes its state, and returns when others can see it.
+    pub(crate) fn refresh(&self) {
+        let (asker, written) = channel();
+        if let Some(ask) = &self.ask
+            && ask.send(asker).is_ok()
+        {
+            // Nothing is ever sent: the other end is dropped after the write, or with the thread.
+            written.recv().unwrap_or_default();
         }
     }
 }
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        self.stop = None;
+        self.ask = None;
         if let Some(thread) = self.thread.take() {
             // If the thread panicked, it shows nothing any more either.
             thread.join().unwrap_or_default();
@@ -153,7 +176,7 @@ fn list_one(directory: &Path, reports: &mut Vec<Report>) -> io::Result<Vec<PathB
             continue;
         };
         match serde_json::from_slice::<Report>(&bytes) {
-            Ok(report) if process_start(report.pid) == Some(report.process_start) => {
+            Ok(report) if report.is_running() => {
                 reports.push(report);
             }
             Ok(_) => left.push(path),

@@ -35,7 +35,7 @@ pub use files::{check as check_paths, named as named_files};
 pub use images::{Diff, Extract, MountSet};
 pub use merge::Merge;
 pub use moment::{At, Recovering};
-pub use open::{Open, OpenOptions};
+pub use open::{Close, Open, OpenOptions};
 use windlass_engine::parse_rate_limit;
 
 use crate::places::Configured;
@@ -172,6 +172,9 @@ pub enum Command {
     Events(Events),
     /// Run a set as a PostgreSQL server or a SQLite file, without restoring it
     Open(Open),
+    /// Close a database that `open --keep` opened
+    #[command(after_long_help = examples::CLOSE)]
+    Close(Close),
     /// Make, list and drop snapshots of a live database, and go back to them
     #[command(subcommand, after_long_help = examples::SNAPSHOT)]
     Snapshot(Snapshot),

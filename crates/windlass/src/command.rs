@@ -3,6 +3,8 @@
 mod archive;
 mod backup;
 mod check;
+mod close;
+mod detach;
 mod diff;
 mod events;
 mod extract;
@@ -42,6 +44,7 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Tune(arguments) => tune::run(global, &arguments),
         Command::Lab(arguments) => lab::run(global, &arguments),
         Command::Open(arguments) => open::run(global, &arguments),
+        Command::Close(arguments) => close::run(global, &arguments),
         Command::Snapshot(arguments) => snapshot::run(global, &arguments),
         Command::ArchivePush(arguments) => archive::push(global, &arguments),
         Command::Merge(arguments) => merge::run(global, &arguments),

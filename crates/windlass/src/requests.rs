@@ -173,6 +173,7 @@ pub fn opening(options: &cli::OpenOptions, writable: bool) -> OpenSettings {
         port: options.port,
         listen: options.listen.clone(),
         writable,
+        name: None,
     }
 }
 

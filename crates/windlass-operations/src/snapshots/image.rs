@@ -84,6 +84,7 @@ impl SnapshotImage {
     /// The same, to be opened as a database.
     pub fn to_open(&self) -> Result<ToOpen, OperationError> {
         let image = Arc::clone(&self.image);
-        ToOpen::image(image, self.facts().clone(), &self.title(), self.owner())
+        let opened = ToOpen::image(image, self.facts().clone(), &self.title(), self.owner())?;
+        Ok(opened.lying_in(self.snapshot.path()))
     }
 }

@@ -72,7 +72,8 @@ fn subject(text: &str) -> Option<Subject> {
 }
 
 /// The place of the snapshots. A server is asked by the owner of its files, as a backup does it.
-fn place(caller: &Caller, subject: &Subject) -> Result<Place, OperationError> {
+/// This process stays who it is.
+pub(super) fn place(caller: &Caller, subject: &Subject) -> Result<Place, OperationError> {
     match subject {
         Subject::Live(DatabaseName::Postgres(_)) => {
             privilege::as_user(caller.process, subject.owner(), || subject.place())

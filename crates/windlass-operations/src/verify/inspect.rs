@@ -40,6 +40,7 @@ pub(super) fn opened(
 ) -> Result<Inspected, OperationError> {
     let begun = Instant::now();
     let settings = OpenSettings {
+        name: None,
         writable: what.kind() == Some(windlass_postgres::KIND),
         ..settings.clone()
     };

@@ -41,6 +41,7 @@ fn opened(place: &std::path::Path) -> OpenedSet {
             port: None,
             listen: String::new(),
             writable: false,
+            name: None,
         },
     };
     open(&caller, &request, &Cancel::new()).unwrap()

@@ -30,7 +30,7 @@ fn page_of(command: &str) -> &'static str {
         "diff" => "manual/diff.md",
         "extract" => "manual/extract.md",
         "mount" => "manual/mount.md",
-        "open" => "manual/open.md",
+        "open" | "close" => "manual/open.md",
         "check" => "manual/operations.md",
         "status" | "events" => "events.md",
         "plan" | "tune" | "lab" | "lab probe" | "lab sweep" | "lab rehearse" | "lab pages" => {

@@ -255,6 +255,12 @@ Examples:
   windlass status --json
       The same for a program.";
 
+/// `windlass close --help`
+pub const CLOSE: &str = "\
+Examples:
+  windlass close yesterday
+      Close what `windlass open shop@yesterday --keep yesterday` left open.";
+
 /// `windlass events --help`
 pub const EVENTS: &str = "\
 Examples:

@@ -82,6 +82,7 @@ impl AtLog {
         MomentRequest {
             recovery: self.recovery(point),
             settings: OpenSettings {
+                name: None,
                 scratch: recovering.scratch.clone(),
                 cache_bytes: CACHE_BYTES,
                 bindir: recovering.bindir.clone(),

@@ -18,6 +18,14 @@ pub struct Open {
     /// Allow writing. All changes are thrown away at the end; the set is never changed
     #[arg(long, short, env = "WINDLASS_WRITABLE")]
     pub writable: bool,
+    /// Leave it open in the background under this name, until `windlass close NAME`, or until the
+    /// snapshot that was opened is dropped. The socket of a server, or the file, is found under
+    /// this name in the directory of --scratch
+    #[arg(long, value_name = "NAME", conflicts_with = "command")]
+    pub keep: Option<String>,
+    /// What `open` gives to its own process in the background
+    #[arg(long, hide = true, requires = "keep")]
+    pub detached: bool,
     /// Run this command, and close the database when it ends. PostgreSQL: PGHOST, PGPORT and so on
     /// lead to the opened server. SQLite: `{}` stands for the path of the file
     #[arg(last = true, value_name = "COMMAND")]
@@ -33,6 +41,13 @@ pub struct Open {
     pub opening: OpenOptions,
 }
 
+/// `windlass close`
+#[derive(Debug, Args)]
+pub struct Close {
+    /// The name that was given to `open --keep`
+    pub name: String,
+}
+
 const OPEN_EXAMPLES: &str = "\
 Examples:
   windlass open /disk1/pg -- psql
@@ -43,6 +58,8 @@ Examples:
       Open a copy to try things on, until Ctrl-C.
   windlass open /disk1/pg --at 2026-11-23T09:59:00+01:00 -- psql
       Look around as of a moment, with the log that is archived beside the sets.
+  windlass open shop@yesterday --keep yesterday
+      Leave a snapshot open beside the live database, for applications.
   windlass open /backup/shop -- sqlite3 {} .tables
       Ask a backup of a SQLite database.";
 

@@ -3,17 +3,16 @@
 //!   windlass mount ...  --detach--> windlass mount ... --foreground
 //!     waits, prints what it says      mounts, says so, serves in the background from then on
 
-mod detach;
-
 use windlass_operations::mounting::{MountRequest, MountedSet, mount};
 
+use super::detach;
 use crate::cli::{Global, MountSet};
 use crate::exit::{Code, Failure};
 use crate::{damage, output, requests, signals};
 
 pub fn run(global: &Global, arguments: &MountSet) -> Result<Code, Failure> {
     if !arguments.foreground {
-        return detach::run(global.json);
+        return detach::run(global.json, &["--foreground", "--detached"]);
     }
     let cancel = signals::cancel_on_signals()?;
     let words = std::slice::from_ref(&arguments.set);

@@ -15,10 +15,12 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::SIGINT;
 use windlass_engine::Cancel;
 use windlass_engine::media::saturated;
+use windlass_operations::kept::KeptName;
 use windlass_operations::opening::{OpenRequest, OpenedSet, open};
-use windlass_operations::{Opened, OperationError};
+use windlass_operations::{OpenSettings, Opened, OperationError};
 use windlass_postgres::{Server, UnusableDatabase};
 
+use super::detach;
 use crate::cli::{Global, Open};
 use crate::damage;
 use crate::exit::{Code, Failure};
@@ -38,12 +40,19 @@ struct Asked {
 }
 
 pub fn run(global: &Global, arguments: &Open) -> Result<Code, Failure> {
+    let name = arguments.keep.as_deref().map(KeptName::parse).transpose()?;
+    if name.is_some() && !arguments.detached {
+        return detach::run(global.json, &["--detached"]);
+    }
     let asked = listen()?;
     let begun = Instant::now();
     let request = OpenRequest {
         set: requests::sets(global, &arguments.set, &arguments.choice),
         at: arguments.at.recovery(),
-        settings: requests::opening(&arguments.opening, arguments.writable),
+        settings: OpenSettings {
+            name,
+            ..requests::opening(&arguments.opening, arguments.writable)
+        },
     };
     let opened = open(&requests::quiet_caller(global), &request, &asked.end);
     let mut opened = opened.map_err(|error| explained(error, global, arguments))?;
@@ -51,7 +60,10 @@ pub fn run(global: &Global, arguments: &Open) -> Result<Code, Failure> {
     warn_of_unusable(opened.database());
     if arguments.command.is_empty() {
         let took = begun.elapsed();
-        say(global, opened.database(), arguments.writable, took);
+        say(global, opened.database(), arguments, took);
+        if arguments.detached {
+            detach::leave(output::degraded(Code::Done))?;
+        }
         opened.serve(&asked.end)?;
         return Ok(match close(opened)? {
             true => Code::Damage,
@@ -178,7 +190,8 @@ fn listen() -> Result<Asked, Failure> {
 }
 
 /// Says where the database is.
-fn say(global: &Global, opened: &Opened, writable: bool, took: Duration) {
+fn say(global: &Global, opened: &Opened, arguments: &Open, took: Duration) {
+    let (writable, name) = (arguments.writable, arguments.keep.as_deref());
     let mode = if writable { "writable" } else { "read-only" };
     let seconds = took.as_secs_f64();
     let directory = opened.view().at().display().to_string();
@@ -190,6 +203,7 @@ fn say(global: &Global, opened: &Opened, writable: bool, took: Duration) {
             if global.json {
                 let document = serde_json::json!({
                     "kind": windlass_postgres::KIND,
+                    "name": name,
                     "version": version,
                     "writable": writable,
                     "seconds": seconds,
@@ -214,6 +228,7 @@ fn say(global: &Global, opened: &Opened, writable: bool, took: Duration) {
             if global.json {
                 let document = serde_json::json!({
                     "kind": windlass_sqlite::KIND,
+                    "name": name,
                     "writable": writable,
                     "seconds": seconds,
                     "path": database,
@@ -225,7 +240,13 @@ fn say(global: &Global, opened: &Opened, writable: bool, took: Duration) {
             output::line(&format!("path          {}", database.display()));
         }
     }
-    output::line("ends          with Ctrl-C; the set is not changed");
+    let ends = match name {
+        Some(name) => format!("windlass close {name}"),
+        None => "Ctrl-C".to_owned(),
+    };
+    output::line(&format!(
+        "ends          with {ends}; the set is not changed"
+    ));
 }
 
 fn command(opened: &Opened, words: &[OsString]) -> Command {

@@ -7,6 +7,7 @@ use windlass_engine::{EngineError, place_hint_for_all};
 use windlass_model::ModelError;
 use windlass_operations::denied::Denied;
 use windlass_operations::extract::ExtractError;
+use windlass_operations::kept::KeptError;
 use windlass_operations::{
     CompressionError, DatabaseError, DeviceError, HookError, HookFault, OperationError, OwnerError,
     chain,
@@ -46,6 +47,7 @@ pub fn words(error: &OperationError) -> (String, Option<String>) {
         OperationError::Device(error) => device(error),
         OperationError::Owner(error) => (error.to_string(), Some(owner(error))),
         OperationError::Hook(error) => (hook_text(error), said(hook(error))),
+        OperationError::Kept(inner) => (error.to_string(), Some(kept(inner))),
         OperationError::Compression(error) => {
             (format!("--compress: {error}"), said(compression(error)))
         }
@@ -298,5 +300,27 @@ fn compression(error: &CompressionError) -> &'static str {
         CompressionError::Range { .. } => {
             "Say auto, or auto:WEAKEST..STRONGEST as in auto:lz4..zstd:6."
         }
+    }
+}
+
+/// What to do about a database that stays open.
+fn kept(error: &KeptError) -> String {
+    match error {
+        KeptError::Name { .. } => "Write a name like yesterday.".to_owned(),
+        KeptError::Taken { .. } => {
+            "Choose another name, or close it: windlass close NAME".to_owned()
+        }
+        KeptError::Unknown { open, .. } if open.is_empty() => {
+            "Nothing is kept open by this user. `windlass status` shows what runs.".to_owned()
+        }
+        KeptError::Unknown { open, .. } => format!("These are: {}.", open.join(", ")),
+        KeptError::Several { processes, .. } => {
+            let processes: Vec<_> = processes.iter().map(u32::to_string).collect();
+            let processes = processes.join(", ");
+            format!(
+                "Each of them closes on SIGTERM: processes {processes}. `windlass status` shows them."
+            )
+        }
+        _ => "Run as the user who opened it. `windlass status` shows what runs.".to_owned(),
     }
 }

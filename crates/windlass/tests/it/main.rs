@@ -29,6 +29,7 @@ mod messages;
 mod mounting;
 mod open_content;
 mod open_images;
+mod open_kept;
 mod open_places;
 mod open_postgres;
 mod open_sqlite;

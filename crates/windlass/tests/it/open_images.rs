@@ -26,6 +26,7 @@ fn settings(scratch: &Path, writable: bool) -> OpenSettings {
         port: None,
         listen: String::new(),
         writable,
+        name: None,
     }
 }
 

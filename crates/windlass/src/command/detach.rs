@@ -1,8 +1,8 @@
-//! Goes into the background: the command starts itself again, waits until the mount is there, and
-//! ends. A fork would be shorter, but a process with threads cannot fork safely.
+//! Goes into the background: the command starts itself again, waits until what it opens or mounts
+//! is there, and ends. A fork would be shorter, but a process with threads cannot fork safely.
 //!
 //! The child prints everything through pipes. So a caller that waits for the end of the output does
-//! not have to wait for the end of the mount. When the mount is there, the child writes READY and
+//! not have to wait for the end of the child. When all is there, the child writes READY and
 //! closes the pipes.
 
 use std::io::{Read, Write};
@@ -11,19 +11,23 @@ use std::process::{Command, Stdio};
 use crate::exit::{Code, Failure};
 use crate::output;
 
-/// The mark at the end of what the child prints until it has mounted. No line of output contains
+/// The mark at the end of what the child prints until all is there. No line of output contains
 /// it. The code with which this command ends follows.
 const READY: &str = "\0ready";
 
-/// Starts the command again as a background process with `--foreground`, and waits for the mount.
-pub fn run(json: bool) -> Result<Code, Failure> {
+/// What to do if it cannot.
+const IN_FRONT: &str = "Let it run in the foreground: mount --foreground, open without --keep.";
+
+/// Starts the command again as a background process with these words at its end, and waits until
+/// it calls [`leave`].
+pub fn run(json: bool, words: &[&str]) -> Result<Code, Failure> {
     let fault = |error: std::io::Error| {
         let message = format!("cannot start in the background: {error}");
-        Failure::new(Code::Failed, message, "Try --foreground.")
+        Failure::new(Code::Failed, message, IN_FRONT)
     };
     let mut child = Command::new(std::env::current_exe().map_err(fault)?)
         .args(std::env::args_os().skip(1))
-        .args(["--foreground", "--detached"])
+        .args(words)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -53,12 +57,12 @@ pub fn run(json: bool) -> Result<Code, Failure> {
     Ok(number.and_then(Code::of_number).unwrap_or(Code::Failed))
 }
 
-/// Called in the child when the mount is there: nobody waits for it any more. `code` is that of the
+/// Called in the child when all is there: nobody waits for it any more. `code` is that of the
 /// command in the foreground.
 pub fn leave(code: Code) -> Result<(), Failure> {
     let fault = |error: std::io::Error| {
         let message = format!("cannot leave the terminal: {error}");
-        Failure::new(Code::Failed, message, "Try --foreground.")
+        Failure::new(Code::Failed, message, IN_FRONT)
     };
     let nothing = std::fs::File::options()
         .read(true)

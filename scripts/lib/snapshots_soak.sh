@@ -1,0 +1,211 @@
+# shellcheck shell=bash
+# soak snapshots: up to twenty snapshots of a busy PostgreSQL cluster by the hook, made, opened and dropped in random order.
+# Controllers are killed while they make or drop one, and the server crashes at times. Each snapshot that is kept opens as
+# what was committed when it was made, and opens the same way every time after.
+# Never does: end a process that it did not start. Needs common.sh, cluster.sh, show.sh, rounds.sh; of scripts/soak windlass,
+# work, seed, seconds, profile, binaries, draw, begin_work, end_work.
+set -euo pipefail
+
+readonly alive_max=20
+snapshot_source=
+snapshot_loads=()
+snapshot_serial=0
+alive=()
+declare -A rows_before=() rows_after=() seen_sums=()
+
+# What a snapshot is judged by: four equal sums, and the number of transactions.
+judged="SELECT (SELECT sum(abalance) FROM pgbench_accounts), (SELECT sum(bbalance) FROM pgbench_branches),
+    (SELECT sum(tbalance) FROM pgbench_tellers), (SELECT coalesce(sum(delta), 0) FROM pgbench_history),
+    (SELECT count(*) FROM pgbench_history)"
+checked="SET client_min_messages = error; CREATE EXTENSION IF NOT EXISTS amcheck;
+    SELECT bt_index_check('pgbench_accounts_pkey', true); SELECT * FROM verify_heapam('pgbench_accounts');
+    SELECT * FROM verify_heapam('pgbench_history')"
+snapshot_statements="VACUUM FULL pgbench_tellers; REINDEX TABLE pgbench_branches; VACUUM pgbench_accounts;
+    CREATE TABLE extra AS SELECT i FROM generate_series(1, 30000) i; TRUNCATE extra; DROP TABLE extra;
+    CREATE DATABASE copied TEMPLATE template0; DROP DATABASE copied; CHECKPOINT;"
+
+source_word() { cluster_uri "$snapshot_source"; }
+
+committed_rows() {
+    cluster_psql "$snapshot_source" postgres --command "SELECT count(*) FROM pgbench_history"
+}
+
+# Runs until it is ended: the statements of a line each are sent one after the other.
+keep_changing() {
+    local statement
+    while true; do
+        while read -r -d ';' statement; do
+            cluster_psql "$snapshot_source" postgres --command "$statement" >/dev/null 2>&1 || sleep 0.2
+        done <<<"$snapshot_statements"
+    done
+}
+
+start_loads() {
+    as_server "$PG_BINDIR/pgbench" --no-vacuum --client 2 --time 100000 "$(source_word)" >/dev/null 2>&1 &
+    snapshot_loads=("$!")
+    keep_changing &
+    snapshot_loads+=("$!")
+}
+
+end_loads() {
+    local load
+    for load in "${snapshot_loads[@]}"; do
+        pkill -P "$load" 2>/dev/null || true
+        kill "$load" 2>/dev/null || true
+        wait "$load" 2>/dev/null || true
+    done
+    snapshot_loads=()
+}
+
+start_source() {
+    cluster_start "$snapshot_source" "$PG_BINDIR" "shared_preload_libraries='$work/library/libwindlass_interpose.so'"
+}
+
+make_snapshot_source() {
+    snapshot_source=$work/source
+    cluster_create "$snapshot_source"
+    start_source
+    as_server "$PG_BINDIR/pgbench" --initialize --quiet --scale 5 "$(source_word)" 2>/dev/null
+    start_loads
+}
+
+# on_snapshot COMMAND NAME [OPTION ...]
+on_snapshot() {
+    local command=$1 name=$2
+    shift 2
+    as_server "$windlass" snapshot "$command" "$(source_word)" "$name" --quiet "$@"
+}
+
+make_one() {
+    local name=s$((++snapshot_serial)) checkpoint
+    ((${#alive[@]} < alive_max)) || { drop_one && return; }
+    draw fast none
+    checkpoint=$drawn
+    rows_before[$name]=$(committed_rows)
+    on_snapshot create "$name" --method hook --checkpoint "$checkpoint"
+    rows_after[$name]=$(committed_rows)
+    alive+=("$name")
+    count made
+}
+
+# forget_one NAME: it is no longer among those that live.
+forget_one() {
+    local name kept=()
+    for name in "${alive[@]}"; do [[ $name == "$1" ]] || kept+=("$name"); done
+    alive=("${kept[@]}")
+}
+
+drop_one() {
+    ((${#alive[@]} > 0)) || return 0
+    draw "${alive[@]}"
+    on_snapshot drop "$drawn"
+    forget_one "$drawn"
+    count dropped
+}
+
+# The sums agree, the transactions are those of the moment, and all is as it was when it was last opened.
+open_one() {
+    local name found sums rows faults
+    ((${#alive[@]} > 0)) || return 0
+    draw "${alive[@]}"
+    name=$drawn
+    found=$(as_opener "$windlass" open "$(source_word)@$name" --quiet --writable -- sh -c \
+        "psql -XqAt -v ON_ERROR_STOP=1 -c \"$judged\" && psql -XqAt -v ON_ERROR_STOP=1 -c \"$checked\"")
+    sums=$(head -n 1 <<<"$found")
+    faults=$(tail -n +2 <<<"$found" | tr -d '\n')
+    rows=${sums##*|}
+    expect "$name: the sums agree" 1 "$(cut -d '|' -f 1-4 <<<"$sums" | tr '|' '\n' | sort -u | wc -l)"
+    expect "$name: amcheck finds nothing" "" "$faults"
+    expect "$name: ${rows_before[$name]} <= $rows <= ${rows_after[$name]} transactions" yes \
+        "$( ((rows_before[$name] <= rows && rows <= rows_after[$name])) && echo yes || echo no)"
+    expect "$name: it is as it was" "${seen_sums[$name]:-$sums}" "$sums"
+    seen_sums[$name]=$sums
+    count opened
+}
+
+# killed COMMAND ...: starts it, and kills it after some time.
+killed() {
+    "$@" >/dev/null 2>&1 &
+    local job=$!
+    pause_up_to 1500
+    kill -KILL "$(windlass_of "$job" 2>/dev/null)" 2>/dev/null || true
+    wait "$job" 2>/dev/null || true
+}
+
+has_snapshot() {
+    as_server "$windlass" snapshot list "$(source_word)" --json |
+        jq --exit-status --arg name "$1" 'any(.snapshots[]; .name == $name and .state == "kept")' >/dev/null
+}
+
+kill_make() {
+    local name=s$((++snapshot_serial))
+    ((${#alive[@]} < alive_max)) || return 0
+    rows_before[$name]=$(committed_rows)
+    killed on_snapshot create "$name" --method hook
+    rows_after[$name]=$(committed_rows)
+    count "creations killed"
+    if has_snapshot "$name"; then
+        alive+=("$name")
+        count "of these, made all the same"
+    fi
+}
+
+kill_drop() {
+    ((${#alive[@]} > 0)) || return 0
+    draw "${alive[@]}"
+    local name=$drawn
+    killed on_snapshot drop "$name"
+    count "drops killed"
+    if has_snapshot "$name"; then
+        count "of these, not dropped"
+    else
+        forget_one "$name"
+    fi
+}
+
+crash_source() {
+    end_loads
+    cluster_stop "$snapshot_source" "$PG_BINDIR" immediate
+    start_source
+    start_loads
+    count crashes
+}
+
+# For a trap.
+stop_snapshot_soak() {
+    [[ ${#snapshot_loads[@]} -eq 0 ]] || end_loads
+    [[ -z $snapshot_source || ! -d $snapshot_source ]] || cluster_stop "$snapshot_source" "$PG_BINDIR" immediate
+}
+
+soak_snapshots() {
+    local until name
+    note "snapshots: $seconds seconds, seed $seed"
+    RANDOM=$seed
+    need_fuse
+    need_postgres
+    need jq:jq
+    begin_work
+    chmod 755 "$work"
+    PG_BINDIR=$(postgres_bindir)
+    cargo_build --profile "$profile" --package windlass-interpose
+    mkdir "$work/library"
+    cp "$binaries/libwindlass_interpose.so" "$work/library/"
+    server_dir "$work/tmp"
+    make_snapshot_source
+    until=$((SECONDS + seconds))
+    while ((SECONDS < until)); do
+        draw make_one make_one make_one open_one open_one open_one drop_one drop_one kill_make kill_drop crash_source
+        "$drawn"
+    done
+    note "snapshots: every one that is left is opened, and all are dropped"
+    while ((${#alive[@]} > 0)); do
+        open_one
+        drop_one
+    done
+    expect "nothing is left" "" "$(scratch_directories)"
+    stop_snapshot_soak
+    snapshot_source=
+    say "snapshots: $seconds seconds, seed $seed, PostgreSQL ${PG_BINDIR##*postgresql/}"
+    for name in "${!counted[@]}"; do printf "| %s | %d |\n" "$name" "${counted[$name]}"; done | sort
+    end_work
+}

@@ -42,6 +42,12 @@ pub enum SnapshotError {
         /// The snapshots that are there.
         known: Vec<String>,
     },
+    /// It is being made or dropped, or a killed process left it.
+    #[error("snapshot {name} is not finished")]
+    Unfinished {
+        /// Its name.
+        name: String,
+    },
     /// A directory that is no snapshot.
     #[error("{} does not contain a snapshot", path.display())]
     NotASnapshot {

@@ -126,7 +126,9 @@ impl Place {
         }
         match self.entry(name.clone())? {
             Entry::Snapshot(snapshot) => Ok(*snapshot),
-            Entry::Unfinished { .. } => Err(self.unknown(name)),
+            Entry::Unfinished { .. } => Err(SnapshotError::Unfinished {
+                name: name.to_string(),
+            }),
             Entry::Missing { path, .. } => Err(SnapshotError::Missing {
                 name: name.to_string(),
                 path,

@@ -110,6 +110,9 @@ fn a_snapshot_that_is_read_or_made_cannot_be_dropped() {
         &place.list().unwrap()[..],
         [_, Entry::Unfinished { .. }]
     ));
+    let error = place.find(&name("b")).unwrap_err();
+    let is_unfinished = matches!(&error, SnapshotError::Unfinished { name } if name == "b");
+    assert!(is_unfinished, "{error}");
     reserved.take_back().unwrap();
     drop_it(&place, "a").unwrap();
     // A snapshot that is gone cannot be held.

@@ -53,6 +53,7 @@ pub fn hint(error: &SnapshotError) -> Option<String> {
             "Open, mount, extract, verify or compare it. For a restore, back it up first: windlass \
              backup DATABASE@NAME --to DIRECTORY"
         }
+        SnapshotError::Unfinished { .. } => "If nobody makes it now, the next snapshot removes it.",
         SnapshotError::InUse { .. } => {
             "End what is mounted or opened of it, or wait until it is made. `windlass status` \
              shows what runs."

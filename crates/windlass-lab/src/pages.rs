@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use serde::Serialize;
-use windlass_engine::EngineError;
+use windlass_engine::{EngineError, PageClass};
 use windlass_engine::media::{Codec, Encoder, PageEncoder, PageLayout, Taken};
 
 use crate::error::LabError;
@@ -45,9 +45,9 @@ pub struct Spent {
 }
 
 impl PageWay {
-    /// Whether a backup would take these pages apart.
-    pub fn is_apart(&self) -> bool {
-        windlass_engine::PageClass::wins(self.plain.stored_bytes, self.apart.stored_bytes)
+    /// Whether a backup would take these `raw_bytes` of pages apart.
+    pub fn is_apart(&self, raw_bytes: u64) -> bool {
+        PageClass::wins(raw_bytes, self.plain.stored_bytes, self.apart.stored_bytes)
     }
 }
 

@@ -17,8 +17,12 @@ use windlass_media::PageLayout;
 const FIRST_SAMPLES: u64 = 2;
 /// ... and then each frame with a number that is a multiple of this.
 const SAMPLE_EVERY: u64 = 64;
-/// Pages are taken apart if that takes at most this many thousandths of what they take as they are.
+/// Pages are taken apart if that takes at most this many thousandths of what they take as they are,
+/// ...
 const WINS_PER_MILLE: u64 = 970;
+/// ... and saves at least this many thousandths of their own length. A codec is fast on pages that
+/// it makes very small, so taking them apart would cost time, and few bytes are left to save.
+const SAVES_PER_MILLE: u64 = 40;
 
 /// Pages that are laid out alike.
 #[derive(Debug)]
@@ -59,10 +63,11 @@ impl PageClass {
         }
     }
 
-    /// Whether pages that take `plain` bytes as they are, and `apart` bytes taken apart, are worth
-    /// it.
-    pub fn wins(plain: u64, apart: u64) -> bool {
-        apart * 1000 <= plain * WINS_PER_MILLE
+    /// Whether `raw` bytes of pages that take `plain` bytes as they are, and `apart` bytes taken
+    /// apart, are worth it.
+    pub fn wins(raw: u64, plain: u64, apart: u64) -> bool {
+        let saved = plain.saturating_sub(apart);
+        apart * 1000 <= plain * WINS_PER_MILLE && saved * 1000 >= raw * SAVES_PER_MILLE
     }
 
     /// The layout.
@@ -89,7 +94,7 @@ impl PageClass {
         samples.raw = samples.raw / 2 + raw as u64;
         samples.plain = samples.plain / 2 + plain as u64;
         samples.apart = samples.apart / 2 + apart as u64;
-        let wins = Self::wins(samples.plain, samples.apart);
+        let wins = Self::wins(samples.raw, samples.plain, samples.apart);
         self.apart.store(u8::from(wins), Ordering::Relaxed);
     }
 
@@ -137,6 +142,17 @@ mod tests {
         assert_eq!(class.way(), Way::Apart);
         (0..3).for_each(|_| class.sampled(1000, 500, 600));
         assert_eq!(class.way(), Way::Plain);
+    }
+
+    #[test]
+    fn pages_that_a_codec_makes_very_small_stay_as_they_are() {
+        let class = class();
+        ways(&class, 2);
+        class.sampled(1000, 36, 7);
+        assert_eq!(class.way(), Way::Plain, "it saves 29 bytes of 1000");
+        class.sampled(1000, 120, 3);
+        assert_eq!(class.way(), Way::Apart, "it saves 117 of the last 1000");
+        assert!(PageClass::wins(1000, 47, 7) && !PageClass::wins(1000, 46, 7));
     }
 
     #[test]

@@ -61,7 +61,7 @@ fn show(one: &TriedRelation) {
             way.codec.to_string(),
             spent(raw, way.plain),
             spent(raw, way.apart),
-            better(way),
+            better(way, raw),
         ));
     }
 }
@@ -73,8 +73,8 @@ fn spent(raw: u64, spent: Spent) -> String {
     format!("{ratio:>6.2} {:>14}", show_rate(rate))
 }
 
-fn better(way: &PageWay) -> &'static str {
-    match way.is_apart() {
+fn better(way: &PageWay, raw: u64) -> &'static str {
+    match way.is_apart(raw) {
         true => "apart",
         false => "as it is",
     }

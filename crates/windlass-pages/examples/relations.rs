@@ -19,7 +19,7 @@ use std::path::Path;
 use rustix::time::{ClockId, clock_gettime};
 use windlass_media::{
     Codec, Encoder, FrameDecoder, FrameEntry, LAYOUT_STREAMS, PageEncoder, PageFrame, PageLayout,
-    Taken,
+    Taken, is_zero,
 };
 use windlass_pages::{Column, Layout, PageSize};
 
@@ -45,7 +45,9 @@ fn main() {
         let Ok(bytes) = fs::read(Path::new(&data).join(fields[4])) else {
             continue;
         };
-        let chunks: Vec<&[u8]> = bytes.chunks(FRAME_BYTES).collect();
+        // A backup stores no frame of zeros.
+        let chunks = bytes.chunks(FRAME_BYTES);
+        let chunks: Vec<&[u8]> = chunks.filter(|raw| !is_zero(raw)).collect();
         let step = chunks.len().div_ceil(frames).max(1);
         let chunks: Vec<&[u8]> = chunks.into_iter().step_by(step).collect();
         let totals = bench.relation(&layout, &chunks);

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use serde::Serialize;
-use windlass_engine::{EngineError, PageClass};
 use windlass_engine::media::{Codec, Encoder, PageEncoder, PageLayout, Taken};
+use windlass_engine::{EngineError, PageClass};
 
 use crate::error::LabError;
 use crate::sample::Sample;

@@ -1,8 +1,8 @@
-//! What the page codec gains over relation files, beside zstd:1 on their raw pages: ratio, and the
-//! time of both directions, one thread, CPU time, with the very code that a backup runs. It checks
-//! each round trip.
+//! What the page codec gains over relation files, beside a codec (zstd:1) on their raw pages: ratio,
+//! and the time of both directions, one thread, CPU time, with the very code that a backup runs. It
+//! checks each round trip.
 //!
-//!   cargo run --release -p windlass-pages --example relations -- DATA [FRAMES] < LIST
+//!   cargo run --release -p windlass-pages --example relations -- DATA [FRAMES [lz4]] < LIST
 //!
 //! LIST has one relation a line, as `scripts/bench pages` makes it from the catalogs: NAME|heap or
 //! btree|page size|attlen attalign atttypid,...|path below DATA. A database of SQLite has `sqlite`
@@ -32,12 +32,16 @@ fn main() {
     let frames = arguments
         .next()
         .map_or(2000, |frames| frames.parse().unwrap());
+    let codec = match arguments.next().as_deref() {
+        Some("lz4") => Codec::Lz4,
+        _ => Codec::Zstd(1),
+    };
     println!(
         "{:<34} {:>7} {:>11} {:>7} {:>7} {:>10} {:>7}",
         "relation", "MB", "as they are", "apart", "time", "with proof", "reading"
     );
     let mut all = Totals::default();
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(codec);
     for line in std::io::stdin().lock().lines() {
         let line = line.unwrap();
         let fields: Vec<&str> = line.split('|').collect();
@@ -159,8 +163,8 @@ struct Bench {
 }
 
 impl Bench {
-    fn new() -> Self {
-        let encoder = Encoder::new(Codec::Zstd(1)).unwrap();
+    fn new(codec: Codec) -> Self {
+        let encoder = Encoder::new(codec).unwrap();
         Self {
             stored: vec![0; encoder.bound(FRAME_BYTES).max(FRAME_BYTES)],
             encoder,
@@ -190,7 +194,7 @@ impl Bench {
             ..Totals::default()
         };
         totals.plain = timed(&mut totals.plain_time, || self.plain(raw));
-        let entry = entry(raw, totals.plain, None);
+        let entry = entry(self.encoder.codec(), raw, totals.plain, None);
         self.read(&entry, raw, &mut totals.plain_reading);
         let laid = timed(&mut totals.time, || {
             apart(
@@ -226,7 +230,7 @@ impl Bench {
             layout: LAYOUT_STREAMS,
             kind: 0,
         };
-        let entry = self::entry(raw, stored, Some(page));
+        let entry = self::entry(self.encoder.codec(), raw, stored, Some(page));
         self.read(&entry, raw, &mut totals.reading);
         totals
     }
@@ -267,13 +271,13 @@ fn apart(
     Some((laid.stored_bytes, laid.laid_bytes))
 }
 
-fn entry(raw: &[u8], stored: usize, page: Option<PageFrame>) -> FrameEntry {
+fn entry(codec: Codec, raw: &[u8], stored: usize, page: Option<PageFrame>) -> FrameEntry {
     FrameEntry {
         offset: 0,
         stored_bytes: u32::try_from(stored).unwrap(),
         raw_bytes: u32::try_from(raw.len()).unwrap(),
         crc32c: 0,
-        codec: Codec::Zstd(1),
+        codec,
         piece_count: 1,
         page,
     }

@@ -148,7 +148,7 @@ impl BtreeEncoder {
         let heads = &mut self.heads;
         integers.encode(&heads.kinds, 1, streams);
         integers.encode(&heads.flags, 1, streams);
-        integers.encode(&heads.bitmaps, 4, streams);
+        integers.encode_low(&heads.bitmaps, 4, streams);
         put_pointers(&mut heads.pointers, integers, streams);
         integers.encode(&heads.counts, 2, streams);
         put_pointers(&mut heads.posted, integers, streams);

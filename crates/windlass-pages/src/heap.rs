@@ -135,13 +135,13 @@ impl Headers {
 
     fn put(&self, integers: &mut IntegerEncoder, streams: &mut Streams) {
         integers.encode(&self.flags, 5, streams);
-        integers.encode(&self.xmin, 4, streams);
-        integers.encode(&self.xmax, 4, streams);
-        integers.encode(&self.cid, 4, streams);
+        integers.encode_low(&self.xmin, 4, streams);
+        integers.encode_low(&self.xmax, 4, streams);
+        integers.encode_low(&self.cid, 4, streams);
         integers.encode(&self.block, 5, streams);
         integers.encode(&self.slot, 3, streams);
         for column in &self.bitmaps {
-            integers.encode(column, 1, streams);
+            integers.encode_low(column, 1, streams);
         }
     }
 

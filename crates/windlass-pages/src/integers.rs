@@ -73,21 +73,38 @@ pub(crate) struct IntegerEncoder {
 }
 
 impl IntegerEncoder {
-    /// Appends a column. `plain_bytes` says how many low bytes of each number count; the others
-    /// repeat
-    /// the sign, or are zero.
+    /// Appends a column. `plain_bytes` says how many low bytes of each number are expected to count,
+    /// while the others repeat the sign; if more do, they are written.
     pub(crate) fn encode(&mut self, numbers: &[i64], plain_bytes: u8, streams: &mut Streams) {
-        if numbers.is_empty() {
+        if self.put_unless_plain(numbers, plain_bytes, streams) {
             return;
         }
-        if self.put_nearly_same(numbers, streams) {
-            return;
+        put_plain(numbers, plain_bytes.max(bytes_of(numbers)), streams);
+    }
+
+    /// Appends a column of which a reader takes only the lowest `low_bytes` bytes of each number.
+    pub(crate) fn encode_low(&mut self, numbers: &[i64], low_bytes: u8, streams: &mut Streams) {
+        if !self.put_unless_plain(numbers, low_bytes, streams) {
+            put_plain(numbers, low_bytes, streams);
+        }
+    }
+
+    /// Appends a column, unless its numbers are best written as they are.
+    fn put_unless_plain(
+        &mut self,
+        numbers: &[i64],
+        plain_bytes: u8,
+        streams: &mut Streams,
+    ) -> bool {
+        if numbers.is_empty() || self.put_nearly_same(numbers, streams) {
+            return true;
         }
         match choice::choose(numbers, plain_bytes, &mut self.dictionary) {
             Choice::Packed(packing) => self.put_packed(numbers, packing, streams),
             Choice::Dictionary => self.put_dictionary(numbers, streams),
-            Choice::Plain => put_plain(numbers, plain_bytes, streams),
+            Choice::Plain => return false,
         }
+        true
     }
 
     /// Appends a column if nearly all numbers are one, or follow each other at one distance. Most
@@ -242,6 +259,15 @@ fn put_exceptions(
     }
 }
 
+/// How many low bytes of the numbers count; the others repeat the sign.
+pub(crate) fn bytes_of(numbers: &[i64]) -> u8 {
+    // All of them together have the bits of the widest.
+    let all = numbers
+        .iter()
+        .fold(0, |all, number| all | (number ^ (number >> 63)));
+    low_u8((65 - all.leading_zeros()).div_ceil(8).min(8).into())
+}
+
 fn put_plain(numbers: &[i64], plain_bytes: u8, streams: &mut Streams) {
     streams.byte(PLAIN);
     streams.byte(plain_bytes);
@@ -394,4 +420,50 @@ fn take_plain(
         into.push(i64::from_le_bytes(word) << unused >> unused);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn round_trip(numbers: &[i64], plain_bytes: u8) -> (Vec<i64>, usize) {
+        let mut streams = Streams::new();
+        IntegerEncoder::default().encode(numbers, plain_bytes, &mut streams);
+        let slices: Vec<&[u8]> = streams.iter().map(|(stream, _)| stream).collect();
+        let mut source = Source::new(&slices).unwrap();
+        let mut back = Vec::new();
+        decode(&mut source, numbers.len(), &mut back).unwrap();
+        source.end().unwrap();
+        (back, streams.bytes())
+    }
+
+    #[test]
+    fn numbers_that_are_longer_than_expected_come_back() {
+        // Posting lists that point to both ends of the largest table.
+        let far = (0..80)
+            .map(|n: i64| (n % 2) << 47 | n.wrapping_mul(0x5851_F42D_4C95) >> 1 & 0x7FFF_FFFF_FFFF);
+        let far: Vec<i64> = far.collect();
+        let (back, bytes) = round_trip(&far, 6);
+        assert_eq!(back, far);
+        assert!(bytes > 6 * far.len(), "they are plain: {bytes} bytes");
+        // Texts of 32 KiB and more.
+        let long = [40_000, 33_000, 65_000];
+        assert_eq!(round_trip(&long, 2).0, long);
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_come_back_whatever_length_is_expected(
+            numbers in prop::collection::vec((any::<i64>(), 0u32..64), 1..200),
+            shift in 0u32..64,
+            plain_bytes in 1u8..=8,
+        ) {
+            let each: Vec<i64> = numbers.iter().map(|(number, shift)| number >> shift).collect();
+            let all: Vec<i64> = numbers.iter().map(|(number, _)| number >> shift).collect();
+            for numbers in [each, all] {
+                prop_assert_eq!(round_trip(&numbers, plain_bytes).0, numbers);
+            }
+        }
+    }
 }

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 
-use crate::integers::IntegerEncoder;
+use crate::integers::{IntegerEncoder, bytes_of};
 use crate::leaf::{
     COLUMNS_MAX, SERIAL_BLOB, SERIAL_REAL, SERIAL_TEXT, VALUES_MAX, header_bytes, integer,
     integer_bytes, kind, shortest_type, varint, varint_bytes,
@@ -364,13 +364,6 @@ impl Record {
     }
 }
 
-/// How many low bytes of the numbers count; the others repeat the sign.
-fn plain_bytes(numbers: &[i64]) -> u8 {
-    let bits = |number: &i64| 65 - (number ^ (number >> 63)).leading_zeros();
-    let most = numbers.iter().map(bits).max().unwrap_or(1);
-    low_u8(most.div_ceil(8).min(8).into())
-}
-
 /// Appends the columns of a group.
 fn put_group(
     group: &Group,
@@ -380,9 +373,9 @@ fn put_group(
     integers: &mut IntegerEncoder,
     streams: &mut Streams,
 ) {
-    integers.encode(&group.rowids, plain_bytes(&group.rowids), streams);
+    integers.encode(&group.rowids, bytes_of(&group.rowids), streams);
     for column in &group.columns[..group.used] {
-        integers.encode(&column.integers, plain_bytes(&column.integers), streams);
+        integers.encode(&column.integers, bytes_of(&column.integers), streams);
         if !column.reals.is_empty() {
             reals.encode(&column.reals, integers, streams);
         }

@@ -197,7 +197,7 @@ impl Survey {
         integers.encode(&self.row_counts, 2, streams);
         integers.encode(&self.steps, 3, streams);
         self.put_gaps(integers, streams);
-        integers.encode(&self.others, 4, streams);
+        integers.encode_low(&self.others, 4, streams);
     }
 
     /// Gaps in units of eight bytes, if all of them are whole ones.

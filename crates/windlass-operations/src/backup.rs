@@ -17,7 +17,7 @@ mod request;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use windlass_engine::media::{BackupType, Codec, SetId, fitted};
+use windlass_engine::media::{BackupType, SetId, fitted};
 use windlass_engine::{
     BackupOptions, BackupRun, BufferPlan, Cancel, FileDeviceOptions, Outputs, RunReport, clean_up,
     to_json,
@@ -46,7 +46,7 @@ use image::FixedSource;
 pub use log::{DatabaseLogOutcome, LogBackedUp, LogBackupOutcome, LogBackupRequest, back_up_log};
 pub use merge::merge;
 pub use outcome::{BackupOutcome, Remark};
-pub use request::BackupRequest;
+pub use request::{BackupRequest, PageChoice};
 
 /// A database that can be backed up now. Nothing has been written yet.
 enum Ready {
@@ -391,12 +391,11 @@ impl Job<'_> {
         Ok((run, watch))
     }
 
-    /// Whether the run takes pages apart. Nobody does that for snapshots and chains yet. Without a
-    /// codec it would gain nothing.
+    /// Whether the run takes pages apart. Nobody does that for snapshots and chains yet.
     fn takes_pages_apart(&self) -> bool {
-        let compression = &self.request.compression;
-        let compresses = compression.range.is_some() || compression.codec != Codec::None;
-        self.request.takes_pages_apart && compresses && self.fixed.is_none()
+        let is_postgres = matches!(self.name, DatabaseName::Postgres(_));
+        let (choice, compression) = (self.request.pages, &self.request.compression);
+        choice.holds(is_postgres, compression) && self.fixed.is_none()
     }
 
     /// Opens the devices of a new set, which is named after the database and its moment.

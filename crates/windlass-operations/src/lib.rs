@@ -121,7 +121,7 @@ pub use archive::{
 };
 pub use backup::{
     BackupOutcome, BackupRequest, DatabaseLogOutcome, LogBackedUp, LogBackupOutcome,
-    LogBackupRequest, Remark, back_up, back_up_log, backup_not_begun, merge,
+    LogBackupRequest, PageChoice, Remark, back_up, back_up_log, backup_not_begun, merge,
 };
 pub use caller::{Caller, ProcessUse};
 pub use captured::CapturedLog;

@@ -11,7 +11,8 @@ use windlass_model::Emulation;
 use windlass_operations::metrics::MetricsAddress;
 use windlass_operations::{
     BackupRequest, Caller, Compression, Events, HookCommands, LogBackupRequest, OpenSettings,
-    ProcessUse, Rates, RestoreRequest, RunSettings, SetChoice, SetRequest, VerifyRequest, Watching,
+    PageChoice, ProcessUse, Rates, RestoreRequest, RunSettings, SetChoice, SetRequest,
+    VerifyRequest, Watching,
 };
 
 use windlass_postgres::Kept;
@@ -72,7 +73,11 @@ pub fn backup(arguments: &Backup) -> Result<BackupRequest, Failure> {
         is_strict: arguments.strict,
         compression: Compression::parse(&arguments.coding.compress)?,
         compression_text: arguments.coding.compress.clone(),
-        takes_pages_apart: arguments.coding.pages == "auto",
+        pages: match arguments.coding.pages.as_deref() {
+            None => PageChoice::Usual,
+            Some("auto") => PageChoice::Auto,
+            Some(_) => PageChoice::Off,
+        },
         frame_proof: !arguments.coding.no_frame_proof,
         rates: rates(&arguments.rates),
         overwrite: arguments.overwrite,

@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use windlass_media::PageLayout;
+use windlass_media::{Codec, PageLayout};
 
 /// The first frames of a class are stored both ways, ...
 const FIRST_SAMPLES: u64 = 2;
@@ -68,6 +68,12 @@ impl PageClass {
     pub fn wins(raw: u64, plain: u64, apart: u64) -> bool {
         let saved = plain.saturating_sub(apart);
         apart * 1000 <= plain * WINS_PER_MILLE && saved * 1000 >= raw * SAVES_PER_MILLE
+    }
+
+    /// Whether taking pages apart costs no time worth mentioning with this codec. LZ4 and the
+    /// fastest levels of zstd take less time than that alone.
+    pub fn is_worth_it_with(codec: Codec) -> bool {
+        matches!(codec, Codec::Zstd(level) if level > 0)
     }
 
     /// The layout.

@@ -11,6 +11,7 @@ use windlass_media::{
     fitted, is_zero,
 };
 
+use super::class::PageClass;
 use super::encoding::{Encoded, FrameEncoder};
 use super::group::{Group, group};
 use super::pages::{KeptBytes, PageHook, Pages};
@@ -195,7 +196,7 @@ impl Compressor<'_> {
                 .pieces
                 .first()
                 .and_then(|it| runs[it.run].class.as_deref());
-            let class = class.filter(|_| self.page_frames);
+            let class = class.filter(|_| self.takes_apart());
             if let (Some(_), Some(hook)) = (class, self.hook.get()) {
                 self.frames.prepare(|| hook.page_encoder());
             }
@@ -227,6 +228,13 @@ impl Compressor<'_> {
             self.output = output;
         }
         Ok(())
+    }
+
+    /// Whether pages that have a class are taken apart now. If the compressors are the limit of a run
+    /// that adapts, it comes to codecs which take less time than that.
+    fn takes_apart(&self) -> bool {
+        let is_fixed = self.adaptive.is_none();
+        self.page_frames && (is_fixed || PageClass::is_worth_it_with(self.frames.codec()))
     }
 
     /// Makes sure that the output has room for a frame of `raw_bytes`.

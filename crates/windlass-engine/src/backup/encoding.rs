@@ -78,6 +78,11 @@ impl FrameEncoder {
         }
     }
 
+    /// The codec.
+    pub(crate) fn codec(&self) -> Codec {
+        self.codec.codec()
+    }
+
     /// Encodes with another codec from now on.
     pub(crate) fn set_codec(&mut self, codec: Encoder) {
         self.codec = codec;

@@ -99,12 +99,26 @@ fn pages_that_are_taken_apart_come_back_and_take_less() {
 fn pages_are_taken_apart_with_a_codec_that_adapts() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup {
-        range: Some(CodecRange::default()),
-        ..setup(Codec::Lz4)
+        range: CodecRange::new(Codec::Zstd(1), Codec::Zstd(3)),
+        ..setup(Codec::Zstd(1))
     };
     let (places, report) = made(&tree(), dir.path(), &setup, HeapHook::new(&[0, 2]));
     assert!(laid_out(&places) >= 9);
     assert_eq!(report.wrong_frames, 0);
+}
+
+/// If the compressors are the limit, the fastest codec is not slowed down.
+#[test]
+fn pages_stay_as_they_are_while_the_waits_call_for_a_fast_codec() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup {
+        range: CodecRange::new(Codec::Lz4, Codec::Zstd(-1)),
+        ..setup(Codec::Lz4)
+    };
+    assert!(setup.range.is_some());
+    let (places, report) = made(&tree(), dir.path(), &setup, HeapHook::new(&[0, 2]));
+    assert_eq!(laid_out(&places), 0);
+    assert_eq!(report, PagesReport::default());
 }
 
 /// A mistake in the encoder costs room, never content.

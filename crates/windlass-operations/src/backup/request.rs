@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use windlass_engine::media::BackupType;
+use windlass_engine::PageClass;
+use windlass_engine::media::{BackupType, Codec};
 use windlass_postgres::BackupRequest as ClusterRequest;
 
 use crate::compression::Compression;
@@ -33,7 +34,7 @@ pub struct BackupRequest {
     /// The same as the user wrote it, for what is told.
     pub compression_text: String,
     /// Whether to take pages apart before they are compressed, where that makes them smaller.
-    pub takes_pages_apart: bool,
+    pub pages: PageChoice,
     /// Whether to put them together again and compare them before they are stored.
     pub frame_proof: bool,
     /// Limits of speed.
@@ -65,6 +66,32 @@ pub struct BackupRequest {
     pub settings: RunSettings,
 }
 
+/// Whether a backup takes pages apart before they are compressed, where that makes them smaller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PageChoice {
+    /// If that costs no time worth mentioning: PostgreSQL with zstd.
+    #[default]
+    Usual,
+    /// Yes.
+    Auto,
+    /// No.
+    Off,
+}
+
+impl PageChoice {
+    /// Whether a backup of this kind of database does it.
+    pub(crate) fn holds(self, is_postgres: bool, compression: &Compression) -> bool {
+        let is_adaptive = compression.range.is_some();
+        match self {
+            Self::Off => false,
+            Self::Auto => is_adaptive || compression.codec != Codec::None,
+            Self::Usual => {
+                is_postgres && (is_adaptive || PageClass::is_worth_it_with(compression.codec))
+            }
+        }
+    }
+}
+
 impl BackupRequest {
     /// A backup of `database` to `devices`, with the usual settings.
     pub fn new(database: &str, to: &[&str]) -> Self {
@@ -78,7 +105,7 @@ impl BackupRequest {
             is_strict: false,
             compression: Compression::default(),
             compression_text: Compression::default().to_string(),
-            takes_pages_apart: false,
+            pages: PageChoice::default(),
             frame_proof: true,
             rates: Rates::default(),
             overwrite: false,
@@ -105,6 +132,44 @@ impl BackupRequest {
             fast_checkpoint: self.fast_checkpoint,
             verify_checksums: self.page_checksums,
             ..ClusterRequest::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_taken_apart_by_default_where_that_costs_no_time() {
+        let holds = |choice: PageChoice, is_postgres, compression: &str| {
+            choice.holds(is_postgres, &Compression::parse(compression).unwrap())
+        };
+        for (compression, usual) in [
+            ("zstd:1", true),
+            ("zstd:9", true),
+            ("auto", true),
+            ("zstd:-3", false),
+            ("lz4", false),
+            ("none", false),
+        ] {
+            assert_eq!(
+                holds(PageChoice::Usual, true, compression),
+                usual,
+                "{compression}"
+            );
+            assert!(
+                !holds(PageChoice::Usual, false, compression),
+                "SQLite, {compression}"
+            );
+            for is_postgres in [true, false] {
+                assert!(!holds(PageChoice::Off, is_postgres, compression));
+                let compresses = compression != "none";
+                assert_eq!(
+                    holds(PageChoice::Auto, is_postgres, compression),
+                    compresses
+                );
+            }
         }
     }
 }

@@ -17,11 +17,12 @@ pub struct Coding {
     )]
     pub compress: String,
     /// Sort the parts of pages by kind before they are compressed (auto, where that makes them
-    /// smaller), or leave pages as they are (off)
-    #[arg(long, value_name = "HOW", default_value = "off", value_parser = ["auto", "off"], env = "WINDLASS_PAGES")]
-    pub pages: String,
-    /// With --pages auto: do not put pages together again before they are stored. Faster; a mistake
-    /// of the page codec would be found by `windlass verify` only
+    /// smaller), or leave pages as they are (off). Without this option: auto for PostgreSQL with
+    /// zstd, else off
+    #[arg(long, value_name = "HOW", value_parser = ["auto", "off"], env = "WINDLASS_PAGES")]
+    pub pages: Option<String>,
+    /// Do not put pages that were taken apart together again before they are stored. Faster; a
+    /// mistake of the page codec would be found by `windlass verify` only
     #[arg(long, env = "WINDLASS_NO_FRAME_PROOF")]
     pub no_frame_proof: bool,
 }

@@ -335,7 +335,7 @@ Examples:
 pub const PAGES: &str = "\
 Examples:
   windlass lab pages 'host=/var/run/postgresql'
-      Would --pages auto make backups of this cluster smaller or faster?
+      What does taking pages apart bring for backups of this cluster?
   windlass lab pages shop.db
       The same for a SQLite database.";
 

@@ -15,6 +15,7 @@ mod log_backup;
 mod log_places;
 mod moments;
 mod outputs;
+mod pages;
 mod receive;
 mod receive_kills;
 mod restore;

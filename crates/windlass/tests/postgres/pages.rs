@@ -1,0 +1,101 @@
+//! Backups of clusters take pages apart without being asked.
+
+use serde_json::Value;
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user};
+
+use crate::run::*;
+
+const ORDERS: &str = "
+    CREATE TABLE orders (id bigint PRIMARY KEY, customer int, price numeric(12, 2), state text);
+    INSERT INTO orders SELECT n, n * 7919 % 900, n / 7.0, 'state ' || n % 5
+        FROM generate_series(1, 100000) n;
+    CHECKPOINT";
+const HASH: &str = "SELECT md5(string_agg(o::text, '|' ORDER BY id)) FROM orders o";
+
+/// A cluster with orders, and a place for sets.
+struct Orders {
+    server: PrivateCluster,
+    dir: tempfile::TempDir,
+}
+
+impl Orders {
+    fn start() -> Self {
+        become_server_user();
+        let options = ClusterOptions::default().initdb("--data-checksums");
+        let server = PrivateCluster::start(&options);
+        server.sql("postgres", ORDERS);
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        Self { server, dir }
+    }
+
+    fn arg(&self, name: &str) -> String {
+        self.dir.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Backs up with these words. Returns the report, and what the set says about its pages.
+    fn back_up(&self, name: &str, words: &[&str]) -> (Value, String) {
+        let (database, to) = (self.server.conninfo(), self.arg(name));
+        let all = [&["backup", &database, "--to", &to], words].concat();
+        let (code, report) = json(&all);
+        assert_eq!(code, 0, "{report}");
+        let (_, info) = json(&["info", &format!("{to}@latest")]);
+        let pages = &info["sets"][0]["facts"]["options"]["pages"];
+        (report, pages.as_str().unwrap_or_default().to_owned())
+    }
+}
+
+fn apart_bytes(report: &Value) -> u64 {
+    report["pages"]["apart_bytes"].as_u64().unwrap_or_default()
+}
+
+#[test]
+fn a_backup_takes_pages_apart_unless_that_would_cost_time() {
+    let place = Orders::start();
+    let (apart, pages) = place.back_up("usual", &[]);
+    assert_eq!(pages, "auto");
+    assert!(apart_bytes(&apart) > 4 << 20, "{apart}");
+    let (plain, pages) = place.back_up("off", &["--pages", "off"]);
+    assert_eq!((apart_bytes(&plain), pages.as_str()), (0, "off"));
+    let written = |report: &Value| report["bytes_written"].as_f64().unwrap();
+    assert!(written(&apart) < 0.8 * written(&plain), "{apart} {plain}");
+    let (fast, pages) = place.back_up("fast", &["--compress", "lz4"]);
+    assert_eq!((apart_bytes(&fast), pages.as_str()), (0, "off"));
+    let (asked, pages) = place.back_up("asked", &["--compress", "lz4", "--pages", "auto"]);
+    assert_eq!(pages, "auto");
+    assert!(apart_bytes(&asked) > 4 << 20, "{asked}");
+}
+
+/// Each set of a chain may be of either kind.
+#[test]
+fn a_chain_of_sets_whose_pages_were_taken_apart_comes_back() {
+    let place = Orders::start();
+    let kinds: [&[&str]; 4] = [
+        &[],
+        &["--type", "incr", "--strict"],
+        &["--type", "incr", "--strict", "--pages", "off"],
+        &["--type", "diff", "--strict", "--pages", "auto"],
+    ];
+    for (number, words) in kinds.iter().enumerate() {
+        place.server.sql(
+            "postgres",
+            &format!(
+                "UPDATE orders SET state = 'changed {number}' WHERE id % 9 = {number};
+                 INSERT INTO orders SELECT n, {number}, 0.5, 'more'
+                     FROM generate_series(100001 + {number} * 20000, 120000 + {number} * 20000) n;
+                 CHECKPOINT"
+            ),
+        );
+        let hash = place.server.sql("postgres", HASH);
+        let (report, pages) = place.back_up("chain", words);
+        let is_off = words.contains(&"off");
+        assert_eq!(pages, if is_off { "off" } else { "auto" }, "{words:?}");
+        assert_eq!(apart_bytes(&report) == 0, is_off, "{report}");
+        let into = place.arg(&format!("restored-{number}"));
+        let output = windlass(&["restore", &place.arg("chain"), "--into", &into]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        let restored = PrivateCluster::adopt(into.as_ref(), place.server.bin());
+        assert_eq!(restored.sql("postgres", HASH), hash, "{words:?}");
+    }
+    let output = windlass(&["verify", &place.arg("chain")]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+}

@@ -1,6 +1,6 @@
-//! What the page codec gains over relation files, beside a codec (zstd:1) on their raw pages: ratio,
-//! and the time of both directions, one thread, CPU time, with the very code that a backup runs. It
-//! checks each round trip.
+//! What the page codec gains over relation files, beside a codec (zstd:1) on their raw pages:
+//! ratio, and the time of both directions, one thread, CPU time, with the very code that a backup
+//! runs. It checks each round trip.
 //!
 //!   cargo run --release -p windlass-pages --example relations -- DATA [FRAMES [lz4]] < LIST
 //!

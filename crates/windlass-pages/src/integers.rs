@@ -73,8 +73,8 @@ pub(crate) struct IntegerEncoder {
 }
 
 impl IntegerEncoder {
-    /// Appends a column. `plain_bytes` says how many low bytes of each number are expected to count,
-    /// while the others repeat the sign; if more do, they are written.
+    /// Appends a column. `plain_bytes` says how many low bytes of each number are expected to
+    /// count, while the others repeat the sign; if more do, they are written.
     pub(crate) fn encode(&mut self, numbers: &[i64], plain_bytes: u8, streams: &mut Streams) {
         if self.put_unless_plain(numbers, plain_bytes, streams) {
             return;

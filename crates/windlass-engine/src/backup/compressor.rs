@@ -230,8 +230,8 @@ impl Compressor<'_> {
         Ok(())
     }
 
-    /// Whether pages that have a class are taken apart now. If the compressors are the limit of a run
-    /// that adapts, it comes to codecs which take less time than that.
+    /// Whether pages that have a class are taken apart now. If the compressors are the limit of a
+    /// run that adapts, it comes to codecs which take less time than that.
     fn takes_apart(&self) -> bool {
         let is_fixed = self.adaptive.is_none();
         self.page_frames && (is_fixed || PageClass::is_worth_it_with(self.frames.codec()))

@@ -120,7 +120,7 @@ pub use set::{
 pub use setting::{Setting, SettingFault};
 pub use storage::{Files, Lies, PlaceFile, ReadAt, Storage};
 pub use stripe_name::{PARTIAL_SUFFIX, STRIPE_SUFFIX, partial_path};
-pub use target::{DirectoryTarget, Discard, Target, TargetLayout};
+pub use target::{Changed, DirectoryTarget, Discard, Existing, Target, TargetLayout};
 pub use units::{
     UnitError, counted, parse_amount, parse_rate, parse_rate_limit, parse_seconds, parse_size,
     show_bytes, show_number, show_rate, show_size,

@@ -1,13 +1,17 @@
 //! Targets: where restored bytes go.
 
 mod directory;
+mod existing;
 mod last;
+mod layout;
 
 use windlass_media::FileNo;
 
 use crate::error::EngineError;
 
-pub use directory::{DirectoryTarget, TargetLayout};
+pub use directory::DirectoryTarget;
+pub use existing::{Changed, Existing};
+pub use layout::TargetLayout;
 
 /// Where restored bytes go. Several threads call it, with ranges that never overlap.
 pub trait Target: Sync {

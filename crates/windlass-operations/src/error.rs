@@ -124,6 +124,8 @@ pub enum OperationError {
         places: Vec<PathBuf>,
         /// Whether everything is there, and only the last sync failed.
         is_complete: bool,
+        /// Whether the same restore can go on there.
+        is_over: bool,
     },
     /// A restore of a database failed, and what it wrote cannot be removed.
     #[error("{error}")]

@@ -141,7 +141,8 @@ pub use receive::{
 pub use recovered::MomentRequest;
 pub use recovery::{FilePlan, RecoveryError, RecoveryPlan, RecoveryRequest, WindowShown};
 pub use restore::{
-    RestoreOutcome, RestoreRequest, Restored, cluster_owner, parent, restore, restore_not_begun,
+    ChangedCluster, RestoreOutcome, RestoreRequest, Restored, cluster_owner, parent, restore,
+    restore_not_begun,
 };
 pub use settings::{Rates, RunSettings};
 pub use verify::{VerifyRequest, VerifyStep, verify, verify_not_begun};

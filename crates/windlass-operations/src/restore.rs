@@ -25,7 +25,7 @@ use crate::hooks::HookCommands;
 use crate::notice::Notice;
 use crate::places::SetRequest;
 use crate::probed::Ends;
-use crate::recovery::{self, Plan, RecoveryPlan, RecoveryRequest};
+use crate::recovery::{self, Plan, RecoveryError, RecoveryPlan, RecoveryRequest};
 use crate::run::Run;
 use crate::settings::RunSettings;
 use crate::watch::{Ended, Watching};
@@ -46,7 +46,11 @@ pub struct RestoreRequest {
     pub keep: Kept,
     /// How far the restored database goes on; without it to the end of the set's own log.
     pub recovery: Option<RecoveryRequest>,
-    /// SQLite: whether to replace the database that exists.
+    /// PostgreSQL: whether the data directory may be a cluster's, of which only what differs is
+    /// rewritten.
+    pub delta: bool,
+    /// SQLite: whether to replace the database that exists. PostgreSQL, with `delta`: also another
+    /// cluster.
     pub force: bool,
     /// The most bytes per second that are read from the devices.
     pub max_rate: Option<u64>,
@@ -69,6 +73,7 @@ impl RestoreRequest {
             tablespace_map: Vec::new(),
             keep: Kept::default(),
             recovery: None,
+            delta: false,
             force: false,
             max_rate: None,
             keep_prediction: true,
@@ -82,6 +87,8 @@ impl RestoreRequest {
     pub fn cluster_request(&self, recovery: Option<&RecoveryPlan>) -> ClusterRequest {
         ClusterRequest {
             into: self.into.clone(),
+            delta: self.delta,
+            force: self.force,
             tablespace_map: self.tablespace_map.clone(),
             keep: self.keep,
             recovery: recovery.map(|plan| plan.recovery.clone()),
@@ -120,12 +127,23 @@ pub enum Restored {
     Cluster {
         /// The steps.
         next_steps: String,
+        /// What was changed of the cluster that was there.
+        changed: Option<ChangedCluster>,
     },
     /// A database, which is ready to open.
     Database {
         /// Its file.
         path: PathBuf,
     },
+}
+
+/// What a restore changed of a cluster that was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangedCluster {
+    /// Bytes that were written because they differed or were missing.
+    pub bytes: u64,
+    /// Files, links and directories that did not belong there, and are gone.
+    pub removed: u64,
 }
 
 /// Restores a set. Returns the outcome, and how the operation ends.
@@ -181,6 +199,7 @@ fn restored(
     };
     let restored = match Held::of(set.description())? {
         Held::Postgres => job.cluster(),
+        Held::Sqlite if request.delta => Err(RecoveryError::NoDelta.into()),
         Held::Sqlite => job.file(),
     };
     // Damage in a frame is found only by reading it.

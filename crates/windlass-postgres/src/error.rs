@@ -4,6 +4,7 @@ mod connect;
 mod context;
 mod ended;
 mod hints;
+mod over;
 mod server;
 
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use windlass_engine::EngineError;
 
 pub(crate) use context::{IoContext, SqlContext};
 pub use ended::ServerEnd;
+pub use over::OverFault;
 pub use server::ServerError;
 
 use crate::chain::fault::ChainFault;
@@ -308,6 +310,9 @@ pub enum PostgresError {
         /// The directory.
         path: PathBuf,
     },
+    /// A restore may not go over what is in a directory.
+    #[error("{path} {why}", path = .0.display(), why = .1)]
+    TargetKept(PathBuf, OverFault),
     /// A directory that a restore would write into belongs to a running server.
     #[error("{} is the data directory of a running server (process {process})", path.display())]
     TargetRunning {

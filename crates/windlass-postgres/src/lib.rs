@@ -75,7 +75,7 @@ pub use cluster::{Cluster, MAJOR_NEWEST, MAJOR_OLDEST};
 pub use cluster_files::{ClusterFiles, ReadError};
 pub use cluster_server::ClusterServer;
 pub use control::{Checksums, Control};
-pub use error::{PostgresError, ServerEnd, ServerError};
+pub use error::{OverFault, PostgresError, ServerEnd, ServerError};
 pub use facts::{
     BadFile, ChecksumFacts, ClusterFacts, ConfigurationFault, DatabaseFacts, KIND, Outgoing,
     Tablespace,
@@ -98,8 +98,8 @@ pub use relations::{
 };
 pub use replication::{ReplicationSession, ReplicationSystem, Streamed};
 pub use restore::{
-    Kept, Recovery, RecoveryAction, RecoveryPoint, RecoveryTimeline, RestorePlan, RestoreRequest,
-    TablespacePlan, check_image, check_set, check_unoccupied, manifest_of_image,
+    Kept, OverCluster, Recovery, RecoveryAction, RecoveryPoint, RecoveryTimeline, RestorePlan,
+    RestoreRequest, TablespacePlan, check_image, check_set, check_unoccupied, manifest_of_image,
 };
 pub use rights::{Right, Rights};
 pub use tablespace::check_links;

@@ -4,14 +4,16 @@
 //!   facts, file table, request --checks--> `RestorePlan` --prepare, layout--> the engine's restore
 //!
 //! Invariants
-//! - Windlass never writes into a directory that holds anything. It writes nothing before it has
-//!   checked all directories.
+//! - Windlass never writes into a directory that holds anything, unless the user asks for a restore
+//!   over it (`over`). It writes nothing before it has checked all directories.
 //! - If tablespaces are mapped, links, tablespace_map and backup_manifest agree.
 //! - The restored server reaches nothing outside, unless the user asked for it by name
 //!   (`outgoing`).
 
 mod checks;
+mod occupied;
 mod outgoing;
+mod over;
 mod recovery;
 
 use std::ffi::OsStr;
@@ -39,8 +41,9 @@ const AUTO_CONF: &str = "postgresql.auto.conf";
 const IN_PLACE_ALLOWED: &str = "\n# Written by Windlass when it restored this cluster, which has \
      tablespaces in pg_tblspc itself.\nallow_in_place_tablespaces = 'on'\n";
 
-pub use checks::check_unoccupied;
-pub(crate) use checks::running_server;
+pub use occupied::check_unoccupied;
+pub(crate) use occupied::running_server;
+pub use over::OverCluster;
 pub(crate) use recovery::SIGNAL;
 pub use recovery::{Recovery, RecoveryAction, RecoveryPoint, RecoveryTimeline};
 
@@ -49,6 +52,10 @@ pub use recovery::{Recovery, RecoveryAction, RecoveryPoint, RecoveryTimeline};
 pub struct RestoreRequest {
     /// The new data directory. It must not exist, or must be empty.
     pub into: PathBuf,
+    /// Whether it may be a cluster's, of which only what differs is rewritten.
+    pub delta: bool,
+    /// With `delta`: also another cluster's.
+    pub force: bool,
     /// Where tablespaces go instead of their old places: (was, becomes).
     pub tablespace_map: Vec<(PathBuf, PathBuf)>,
     /// Which of the source's connections to the outside stay on.
@@ -77,6 +84,8 @@ pub struct RestorePlan {
     pub tablespaces: Vec<TablespacePlan>,
     /// What the set says about the cluster.
     pub facts: DatabaseFacts,
+    /// The cluster that is there already, and becomes that of the set.
+    pub over: Option<OverCluster>,
     keep: Kept,
     recovery: Option<Recovery>,
     /// The restores that the new cluster comes from.
@@ -116,8 +125,8 @@ impl RestorePlan {
         checks::check_map(&request.tablespace_map)?;
         let tablespaces = plan_tablespaces(files, &request.tablespace_map)?;
         checks::check_listed(&tablespaces, &facts.tablespaces, &request.tablespace_map)?;
-        checks::check_data_directory(&into)?;
-        checks::check_tablespaces(&into, &tablespaces)?;
+        let over = checks::check_data_directory(&into, request, system_identifier)?;
+        checks::check_tablespaces(&into, &tablespaces, over.as_ref())?;
         let regular = files.0.iter().filter(|entry| entry.kind == FileKind::File);
         let in_place = |entry: &FileEntry| {
             entry.kind == FileKind::Directory && oid_of_link(&entry.path).is_some()
@@ -127,6 +136,7 @@ impl RestorePlan {
                 || files.0.iter().any(in_place),
             into,
             tablespaces,
+            over,
             // What somebody else has written there is not passed on.
             origin: Origin::parse(&facts.restored)
                 .unwrap_or_default()
@@ -190,6 +200,13 @@ impl RestorePlan {
             append,
             files,
         }
+    }
+
+    /// Whether a tablespace goes to where that of the cluster is already.
+    pub fn is_own(&self, place: &Path) -> bool {
+        let mut spaces = self.tablespaces.iter();
+        let over = self.over.as_ref();
+        over.is_some_and(|over| spaces.any(|it| it.becomes == place && over.has(it.oid, place)))
     }
 
     fn is_mapped(&self) -> bool {

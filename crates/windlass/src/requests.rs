@@ -140,6 +140,7 @@ pub fn restore(global: &Global, arguments: &cli::Restore) -> Result<RestoreReque
             subscriptions: arguments.subscriptions == OffOrKeep::Keep,
         },
         recovery: Some(arguments.target.request()),
+        delta: arguments.delta,
         force: arguments.force,
         max_rate: arguments.max_rate,
         keep_prediction: !arguments.no_prediction,

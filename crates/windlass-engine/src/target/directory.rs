@@ -3,6 +3,7 @@
 //! Invariants
 //! - The target directory is new or empty: no file of it is ever overwritten, no link of it ever
 //!   followed. Links of the set are made after all files, so no path of the set goes through one.
+//!   Only a restore over what is there (`existing`) finds files, and asked for them.
 //! - A file flagged `last` (pg_control) has a temporary name until everything else is durable.
 //! - Modes are set explicitly, whatever the umask.
 
@@ -14,13 +15,15 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::FallocateFlags;
-use windlass_media::{FileEntry, FileKind, FileNo, FileTable};
+use windlass_media::{FileEntry, FileKind, FileNo};
 
-use super::{Target, last};
+use super::existing::{self, Changed, Existing};
+use super::{Target, TargetLayout, last};
 use crate::durable;
 use crate::error::EngineError;
 use crate::waits::may_block;
@@ -29,22 +32,6 @@ use crate::waits::may_block;
 const BLOCK_BYTES: usize = 4096;
 /// Smaller files are written through the page cache, because opening them twice costs more.
 const DIRECT_FILE_BYTES_MIN: u64 = 256 * 1024;
-
-/// Where a set's files go.
-#[derive(Clone, Debug, Default)]
-pub struct TargetLayout {
-    /// The directory that becomes the image's root.
-    pub root: PathBuf,
-    /// Path prefixes of the image that belong to other directories (tablespaces), as absolute
-    /// paths.
-    pub mounts: Vec<(Vec<u8>, PathBuf)>,
-    /// Files that get this content instead of the set's.
-    pub replace: Vec<(FileNo, Vec<u8>)>,
-    /// What is appended to files, after the set's own bytes. Each file occurs once.
-    pub append: Vec<(FileNo, Vec<u8>)>,
-    /// The files, as the set lists them, or edited (link targets, lengths of replaced files).
-    pub files: FileTable,
-}
 
 /// A directory being restored into.
 #[derive(Debug)]
@@ -56,6 +43,8 @@ pub struct DirectoryTarget {
     last: HashMap<FileNo, OsString>,
     /// Opened before the first write, so that syncing them reports every later error.
     roots: Vec<(PathBuf, File)>,
+    /// What a restore over existing files has changed.
+    over: Option<Arc<Changed>>,
 }
 
 #[derive(Debug)]
@@ -64,6 +53,7 @@ struct TargetFile {
     mode: u32,
     bytes: u64,
     mtime: SystemTime,
+    over: Option<Arc<Changed>>,
     state: Mutex<FileProgress>,
 }
 
@@ -72,6 +62,8 @@ struct TargetFile {
 struct Handle {
     file: File,
     direct: Option<File>,
+    /// The file was there: what is written is compared with it first.
+    over: Option<Arc<Changed>>,
 }
 
 #[derive(Debug)]
@@ -85,23 +77,50 @@ impl DirectoryTarget {
     /// Prepares a target: creates the directories and learns the files. Refuses a root or mount
     /// that is not empty.
     pub fn create(layout: TargetLayout) -> Result<Self, EngineError> {
-        let mut roots = Vec::new();
         let bases = std::iter::once(&layout.root).chain(layout.mounts.iter().map(|(_, path)| path));
-        for base in bases {
-            make_base(base)?;
-            let file = File::open(base).map_err(|source| error("open", base, source))?;
-            roots.push((base.clone(), file));
-        }
-        let replaced: HashMap<_, _> = layout.replace.iter().cloned().collect();
-        let mut target = Self {
-            last: last::names(&layout.files),
-            layout,
-            files: HashMap::new(),
-            replaced,
-            roots,
-        };
+        let bases: Vec<_> = bases.cloned().collect();
+        bases.iter().try_for_each(|base| make_base(base))?;
+        let mut target = Self::prepared(layout, bases, None)?;
         target.make_tree()?;
         Ok(target)
+    }
+
+    /// Prepares a target over what is there: what does not belong goes, and of the files only what
+    /// differs will be written. Nobody may use the files meanwhile.
+    pub fn over(
+        layout: TargetLayout,
+        existing: &Existing,
+    ) -> Result<(Self, Arc<Changed>), EngineError> {
+        let changed = Arc::<Changed>::default();
+        existing.clear(&changed)?;
+        let bases = std::iter::once(&layout.root).chain(layout.mounts.iter().map(|(_, path)| path));
+        let bases: Vec<_> = bases.cloned().collect();
+        bases.iter().try_for_each(|base| make_directory(base))?;
+        let synced = bases.into_iter().chain(existing.volumes.values().cloned());
+        let mut target = Self::prepared(layout, synced.collect(), Some(Arc::clone(&changed)))?;
+        target.make_tree()?;
+        // They say whose the directories are if this restore is cut off and made again.
+        target.make_links(|layout, entry| layout.is_mount(&entry.path))?;
+        Ok((target, changed))
+    }
+
+    fn prepared(
+        layout: TargetLayout,
+        synced: Vec<PathBuf>,
+        over: Option<Arc<Changed>>,
+    ) -> Result<Self, EngineError> {
+        let open = |path: PathBuf| {
+            let file = File::open(&path).map_err(|source| error("open", &path, source))?;
+            Ok::<_, EngineError>((path, file))
+        };
+        Ok(Self {
+            last: last::names(&layout.files),
+            replaced: layout.replace.iter().cloned().collect(),
+            layout,
+            files: HashMap::new(),
+            roots: synced.into_iter().map(open).collect::<Result<_, _>>()?,
+            over,
+        })
     }
 
     /// Creates this file with its full length, unless the layout does not have it, and returns it
@@ -127,8 +146,8 @@ impl DirectoryTarget {
                     }
                     let temporary = self.last.get(&entry.file);
                     let path = temporary.map_or(path.clone(), |name| last::beside(&path, name));
-                    let mut file = TargetFile::new(entry, path);
-                    file.bytes += appended_bytes(&self.layout, entry.file);
+                    let mut file = TargetFile::new(entry, path, self.over.clone());
+                    file.bytes += self.layout.appended_bytes(entry.file);
                     self.files.insert(entry.file, file);
                 }
             }
@@ -166,16 +185,18 @@ impl DirectoryTarget {
         Ok(())
     }
 
-    fn make_links(&self) -> Result<(), EngineError> {
-        for entry in self
-            .layout
-            .files
-            .0
-            .iter()
-            .filter(|entry| entry.kind == FileKind::Symlink)
-        {
+    fn make_links(
+        &self,
+        is_meant: impl Fn(&TargetLayout, &FileEntry) -> bool,
+    ) -> Result<(), EngineError> {
+        let entries = self.layout.files.0.iter();
+        let links = entries.filter(|entry| entry.kind == FileKind::Symlink);
+        for entry in links.filter(|entry| is_meant(&self.layout, entry)) {
             let path = self.layout.place_link(&entry.path);
             let target = Path::new(std::ffi::OsStr::from_bytes(&entry.link_target));
+            if self.over.is_some() && fs::read_link(&path).is_ok_and(|is| is == target) {
+                continue;
+            }
             let made = std::os::unix::fs::symlink(target, &path);
             made.map_err(|source| error("link", &path, source))?;
         }
@@ -223,36 +244,15 @@ impl DirectoryTarget {
     }
 }
 
-impl TargetLayout {
-    /// Where a link is created. A link that stands for a mount lies outside the mount.
-    fn place_link(&self, path: &[u8]) -> PathBuf {
-        if self.mounts.iter().any(|(prefix, _)| prefix == path) {
-            return self.root.join(std::ffi::OsStr::from_bytes(path));
-        }
-        self.place(path)
-    }
-
-    /// The place in the target for a path of the image.
-    fn place(&self, path: &[u8]) -> PathBuf {
-        for (prefix, base) in &self.mounts {
-            match path.strip_prefix(prefix.as_slice()) {
-                Some([]) => return base.clone(),
-                Some([b'/', rest @ ..]) => return base.join(std::ffi::OsStr::from_bytes(rest)),
-                _ => {}
-            }
-        }
-        self.root.join(std::ffi::OsStr::from_bytes(path))
-    }
-}
-
 impl TargetFile {
-    fn new(entry: &FileEntry, path: PathBuf) -> Self {
+    fn new(entry: &FileEntry, path: PathBuf, over: Option<Arc<Changed>>) -> Self {
         let nanos = entry.mtime_nanos.max(0).cast_unsigned();
         Self {
             path,
             mode: entry.mode,
             bytes: entry.bytes,
             mtime: SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos),
+            over,
             state: Mutex::new(FileProgress {
                 file: None,
                 made: false,
@@ -268,13 +268,15 @@ impl TargetFile {
             return Ok(Arc::clone(handle));
         }
         let fault = |source| error("create", &self.path, source);
-        let mut options = OpenOptions::new();
-        options
-            .write(true)
-            .mode(self.mode | 0o200)
-            .custom_flags(libc::O_NOFOLLOW);
-        options.create_new(!state.made);
-        let file = options.open(&self.path).map_err(fault)?;
+        let existing = match self.over {
+            Some(_) => existing::open(&self.path)?,
+            None => None,
+        };
+        let was_there = existing.is_some();
+        let file = match existing {
+            Some(file) => file,
+            None => self.create(!state.made).map_err(fault)?,
+        };
         if !state.made {
             file.set_permissions(Permissions::from_mode(self.mode | 0o200))
                 .map_err(fault)?;
@@ -282,11 +284,25 @@ impl TargetFile {
         }
         state.made = true;
         let handle = Arc::new(Handle {
-            direct: self.open_direct(&file).map_err(fault)?,
+            direct: match was_there {
+                true => None,
+                false => self.open_direct(&file).map_err(fault)?,
+            },
             file,
+            over: self.over.clone().filter(|_| was_there),
         });
         state.file = Some(Arc::clone(&handle));
         Ok(handle)
+    }
+
+    fn create(&self, is_new: bool) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options
+            .write(true)
+            .mode(self.mode | 0o200)
+            .custom_flags(libc::O_NOFOLLOW);
+        options.create_new(is_new);
+        options.open(&self.path)
     }
 
     /// The same file, opened for direct writes and allocated first. A direct write that allocates
@@ -347,6 +363,11 @@ impl TargetFile {
 impl Handle {
     /// Writes whole blocks directly, and the rest through the cache.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if let Some(changed) = &self.over {
+            let written = existing::write_differing(&self.file, offset, bytes)?;
+            changed.bytes.fetch_add(written, Ordering::Relaxed);
+            return Ok(());
+        }
         let Some(direct) = &self.direct else {
             return self.file.write_all_at(bytes, offset);
         };
@@ -367,11 +388,15 @@ impl Handle {
     }
 
     /// Gives back the blocks of a hole, if they were allocated. They read as zeros in any case.
-    fn punch(&self, offset: u64, bytes: u64) {
-        if self.direct.is_some() {
+    fn punch(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        if let Some(changed) = &self.over {
+            let cleared = existing::clear_differing(&self.file, offset, bytes)?;
+            changed.bytes.fetch_add(cleared, Ordering::Relaxed);
+        } else if self.direct.is_some() {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             rustix::fs::fallocate(&self.file, flags, offset, bytes).unwrap_or_default();
         }
+        Ok(())
     }
 }
 
@@ -385,15 +410,21 @@ impl Target for DirectoryTarget {
         if self.replaced.contains_key(&file) {
             return Ok(());
         }
-        let write = entry.open()?.write(offset, bytes);
+        let handle = entry.open()?;
+        let write = handle.write(offset, bytes);
         write.map_err(|source| error("write", &entry.path, source))?;
+        if let (Some(changed), None) = (&self.over, &handle.over) {
+            let bytes = bytes.len() as u64;
+            changed.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
         entry.wrote(bytes.len() as u64)
     }
 
     fn hole(&self, file: FileNo, offset: u64, bytes: u64) -> Result<(), EngineError> {
         match self.files.get(&file) {
             Some(entry) if !self.replaced.contains_key(&file) => {
-                entry.open()?.punch(offset, bytes);
+                let punched = entry.open()?.punch(offset, bytes);
+                punched.map_err(|source| error("write", &entry.path, source))?;
                 entry.wrote(bytes)
             }
             _ => Ok(()),
@@ -402,16 +433,11 @@ impl Target for DirectoryTarget {
 
     fn finish(&self) -> Result<(), EngineError> {
         self.complete()?;
-        self.make_links()?;
+        self.make_links(|_, _| true)?;
         self.set_modes()?;
         self.sync()?;
         self.reveal()
     }
-}
-
-fn appended_bytes(layout: &TargetLayout, file: FileNo) -> u64 {
-    let appended = layout.append.iter().find(|(number, _)| *number == file);
-    appended.map_or(0, |(_, bytes)| bytes.len() as u64)
 }
 
 /// Allocates the whole file or nothing, and returns whether it did. A file with holes may fit
@@ -455,7 +481,7 @@ fn make_directory(path: &Path) -> Result<(), EngineError> {
     made.map_err(|source| error("create", path, source))
 }
 
-fn error(operation: &'static str, path: &Path, source: io::Error) -> EngineError {
+pub(super) fn error(operation: &'static str, path: &Path, source: io::Error) -> EngineError {
     EngineError::TargetIo {
         operation,
         path: path.to_owned(),

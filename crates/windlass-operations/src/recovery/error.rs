@@ -22,6 +22,9 @@ pub enum RecoveryError {
     /// What a server does at the target, or on which timeline, was asked for.
     #[error("a SQLite database has no server that recovers")]
     NoServer,
+    /// A database that is one file is not restored over another one.
+    #[error("a SQLite database is restored as a whole, not by what differs")]
+    NoDelta,
     /// The set says nothing about the database's log.
     #[error("the set does not say where it stands in the log of its database")]
     NoStanding,

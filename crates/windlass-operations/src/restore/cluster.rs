@@ -1,20 +1,28 @@
-//! The restore of a cluster: a new data directory, and new directories of tablespaces.
+//! The restore of a cluster: a new data directory, and new directories of tablespaces. Or what is
+//! there becomes the cluster of the set.
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use windlass_engine::{DirectoryTarget, OpenSet, Outputs, RunReport};
+use windlass_engine::{
+    DirectoryTarget, Existing, OpenSet, OpenStripe, Outputs, RunReport, TargetLayout,
+};
 use windlass_image::{SetImage, SetImageOptions};
 use windlass_postgres::{
-    DatabaseFacts, ReplayedTablespace, RestorePlan, check_unoccupied, replayed_tablespaces,
+    DatabaseFacts, OverCluster, PostgresError, ReplayedTablespace, RestorePlan, check_unoccupied,
+    replayed_tablespaces,
 };
 
-use super::{Job, Restored};
+use super::{ChangedCluster, Job, Restored};
 use crate::ended::RunEnd;
 use crate::error::OperationError;
 use crate::images::AsCluster;
 use crate::recovery::Plan;
 use crate::{outputs, places, privilege, watch};
+
+/// A run that has written everything, and how it ends.
+type Written = (RunReport, RunEnd);
 
 impl Job<'_, '_> {
     pub(super) fn cluster(&mut self) -> Result<(RunReport, RunEnd, Restored), OperationError> {
@@ -35,9 +43,47 @@ impl Job<'_, '_> {
         })
         .map_err(of_target)?;
         // A refused restore must leave no directory behind.
-        let outputs = outputs::of_set(set)?;
+        let outputs = self.check_places(&plan)?;
+        let layout = plan.layout(description.files.clone());
+        let over = plan.over.as_ref();
+        let existing = over.map(|over| Ok((over, over.survey(&layout)?)));
+        let existing = existing
+            .transpose()
+            .map_err(|error: PostgresError| of_target(error.into()))?;
+        if owner.is_some() {
+            self.run.hooks.set_owner(owner);
+        }
+        self.run.hooks.before()?;
+        self.become_owner(owner)?;
+        plan.prepare().map_err(|error| of_target(error.into()))?;
+        replayed.iter().try_for_each(ReplayedTablespace::prepare)?;
+        let written = match existing {
+            None => DirectoryTarget::create(layout)
+                .map_err(OperationError::from)
+                .and_then(|target| Ok((self.write(&target, &outputs)?, None))),
+            Some((over, existing)) => {
+                over.lock_out().map_err(|error| of_target(error.into()))?;
+                self.write_over(over, layout, (&existing, &outputs))
+            }
+        };
+        let ((report, end), changed) = written.map_err(|error| cut_off(&plan, error))?;
+        let restored = Restored::Cluster {
+            next_steps: plan.next_steps(),
+            changed,
+        };
+        Ok((report, end, restored))
+    }
+
+    /// Refuses places where something else is. Returns what the other outputs may not be.
+    fn check_places(&self, plan: &RestorePlan) -> Result<Outputs, OperationError> {
+        let (request, set) = (self.request, self.set);
+        let mut outputs = outputs::of_set(set)?;
+        if plan.over.is_some() {
+            outputs = outputs.unguarded();
+            self.check_outside(plan)?;
+        }
         // What a restore left that was cut off looks like a tablespace, and is no source.
-        let mut spaces = request.spaces();
+        let mut spaces = request.spaces().filter(|space| !plan.is_own(space));
         spaces.try_for_each(|space| check_unoccupied(space))?;
         for place in request.places() {
             outputs.check(place)?;
@@ -46,22 +92,49 @@ impl Job<'_, '_> {
         self.run.check(&outputs)?;
         // A tablespace that is not mapped goes to where it was, which may be beside a live one.
         for space in &plan.tablespaces {
-            outputs::outputs().check(&space.becomes)?;
+            if !plan.is_own(&space.becomes) {
+                outputs::outputs().check(&space.becomes)?;
+            }
         }
-        if owner.is_some() {
-            self.run.hooks.set_owner(owner);
+        Ok(outputs)
+    }
+
+    /// Refuses to go over directories in which the sets or their log are: they would be removed.
+    fn check_outside(&self, plan: &RestorePlan) -> Result<(), OperationError> {
+        let stripes = self.set.links().flat_map(|set| set.stripes());
+        let needed = stripes.map(OpenStripe::location);
+        let log = self.recovery.and_then(Plan::of_cluster);
+        let needed = needed.chain(log.map(|plan| plan.place.as_path()));
+        let mut directories = Outputs::new();
+        let spaces = plan.tablespaces.iter().map(|space| &space.becomes);
+        for place in std::iter::once(&plan.into).chain(spaces) {
+            let what = format!(
+                "this run removes what does not belong into {}",
+                place.display()
+            );
+            directories.protect_directory(place, &what)?;
         }
-        self.run.hooks.before()?;
-        self.become_owner(owner)?;
-        plan.prepare().map_err(|error| of_target(error.into()))?;
-        replayed.iter().try_for_each(ReplayedTablespace::prepare)?;
-        let layout = plan.layout(description.files.clone());
-        let written = DirectoryTarget::create(layout)
-            .map_err(OperationError::from)
-            .and_then(|target| self.write(&target, &outputs));
-        let (report, end) = written.map_err(|error| cut_off(&plan, error))?;
-        let next_steps = plan.next_steps();
-        Ok((report, end, Restored::Cluster { next_steps }))
+        for path in needed {
+            directories.check(path)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the cluster that is there into that of the set.
+    fn write_over(
+        &self,
+        over: &OverCluster,
+        layout: TargetLayout,
+        (existing, outputs): (&Existing, &Outputs),
+    ) -> Result<(Written, Option<ChangedCluster>), OperationError> {
+        let (target, changed) = DirectoryTarget::over(layout, existing)?;
+        let written = self.write(&target, outputs)?;
+        over.let_in()?;
+        let changed = ChangedCluster {
+            bytes: changed.bytes.load(Ordering::Relaxed),
+            removed: changed.removed.load(Ordering::Relaxed),
+        };
+        Ok((written, Some(changed)))
     }
 
     /// Gives the owner the directories that only root can create, then becomes the owner.
@@ -87,6 +160,7 @@ fn cut_off(plan: &RestorePlan, error: OperationError) -> OperationError {
         error: Box::new(error),
         // pg_control gets its name when everything else is durable.
         is_complete: plan.into.join("global/pg_control").exists(),
+        is_over: plan.over.is_some(),
         places: std::iter::once(plan.into.clone()).chain(spaces).collect(),
     }
 }

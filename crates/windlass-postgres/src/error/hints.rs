@@ -1,6 +1,6 @@
 //! Hints: what a user can do about an error, in full sentences.
 
-use super::{PostgresError, ServerError, connect, ended};
+use super::{OverFault, PostgresError, ServerError, connect, ended};
 
 impl PostgresError {
     /// What the user can do about it, in full sentences: first the server's advice, then ours.
@@ -159,6 +159,15 @@ impl PostgresError {
                  place of an old cluster, stop its server and move the old directory away. If a \
                  restore that was cut off left these files, and no server uses them, remove them."
             }
+            Self::TargetKept(_, why) => match why {
+                OverFault::NotACluster => {
+                    "Name the data directory of the cluster, an empty directory or a new one."
+                }
+                OverFault::Another { .. } => {
+                    "Is it the right directory? If the cluster there is to be replaced, force it."
+                }
+                OverFault::Snapshots => "Drop them first.",
+            },
             Self::TargetNotDirectory { .. } => {
                 "A cluster is restored into a directory: name an empty one or a new one."
             }

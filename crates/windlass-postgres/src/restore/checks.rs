@@ -1,16 +1,15 @@
 //! The checks that can refuse a restore, before it writes anything.
 
-use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
 use windlass_engine::{EngineError, Outputs};
 use windlass_media::{FileEntry, FileTable};
 
-use super::TablespacePlan;
+use super::occupied::{check_unoccupied, running_server};
+use super::over::OverCluster;
+use super::{RestoreRequest, TablespacePlan};
 use crate::control::CONTROL_PATH;
-use crate::error::{IoContext, PostgresError};
+use crate::error::PostgresError;
 use crate::facts::Tablespace;
 
 /// What is protected while the places of a restore are compared with each other.
@@ -65,16 +64,24 @@ pub(super) fn check_location(
     }
 }
 
-/// Refuses a data directory that is in use or holds anything.
-pub(super) fn check_data_directory(into: &Path) -> Result<(), PostgresError> {
+/// Refuses a data directory that is in use or holds anything, unless that is asked for. Returns the
+/// cluster that is there.
+pub(super) fn check_data_directory(
+    into: &Path,
+    request: &RestoreRequest,
+    system: u64,
+) -> Result<Option<OverCluster>, PostgresError> {
     check_shape(into)?;
+    if request.delta {
+        return OverCluster::find(into, system, request.force);
+    }
     if let Some(process) = running_server(into) {
         return Err(PostgresError::TargetRunning {
             path: into.into(),
             process,
         });
     }
-    check_unoccupied(into)
+    check_unoccupied(into).map(|()| None)
 }
 
 /// Refuses a tablespace that the set holds but its facts do not list, unless it is mapped. `info`
@@ -101,6 +108,7 @@ pub(super) fn check_listed(
 pub(super) fn check_tablespaces(
     into: &Path,
     plans: &[TablespacePlan],
+    over: Option<&OverCluster>,
 ) -> Result<(), PostgresError> {
     for plan in plans {
         check_shape(&plan.becomes)?;
@@ -110,7 +118,9 @@ pub(super) fn check_tablespaces(
     check_apart(into, places.iter().copied())?;
     check_apart(into, places.iter().rev().copied())?;
     for plan in plans {
-        check_unoccupied(&plan.becomes)?;
+        if !over.is_some_and(|over| over.has(plan.oid, &plan.becomes)) {
+            check_unoccupied(&plan.becomes)?;
+        }
     }
     Ok(())
 }
@@ -172,43 +182,4 @@ fn check_shape(path: &Path) -> Result<(), PostgresError> {
         return refuse("has a component that is '..'");
     }
     Ok(())
-}
-
-/// Refuses a directory that holds anything.
-pub fn check_unoccupied(path: &Path) -> Result<(), PostgresError> {
-    let mut entries = match std::fs::read_dir(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) if error.kind() == ErrorKind::NotADirectory => {
-            return Err(PostgresError::TargetNotDirectory { path: path.into() });
-        }
-        other => other.doing("list", path)?,
-    };
-    match entries.next() {
-        Some(_) => Err(PostgresError::TargetNotEmpty { path: path.into() }),
-        None => Ok(()),
-    }
-}
-
-/// The process named in postmaster.pid, if it is alive.
-pub(crate) fn running_server(into: &Path) -> Option<i32> {
-    let text = std::fs::read_to_string(into.join("postmaster.pid")).ok()?;
-    // A server for one user alone writes its process with a minus in front.
-    let process = text
-        .lines()
-        .next()?
-        .trim()
-        .parse::<i32>()
-        .ok()?
-        .checked_abs()?;
-    // For a process of another user, kill returns EPERM: the process is alive.
-    let lives = kill(Pid::from_raw(process), None) != Err(nix::errno::Errno::ESRCH);
-    (process > 0 && lives && !has_ended(process)).then_some(process)
-}
-
-/// Whether a process has ended, and nobody has asked yet how.
-fn has_ended(process: i32) -> bool {
-    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The name before the state may have any characters.
-    let state = text.rsplit_once(") ").map(|(_, rest)| rest);
-    state.is_some_and(|state| state.starts_with('Z'))
 }

@@ -110,6 +110,8 @@ fn plan(
         .map(|(from, to)| (PathBuf::from(from), to.to_path_buf()))
         .collect();
     let request = RestoreRequest {
+        delta: false,
+        force: false,
         into: into.into(),
         tablespace_map: map,
         keep: Kept::default(),
@@ -332,7 +334,8 @@ fn a_file_is_no_place_for_a_cluster() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let error = super::checks::check_data_directory(&file).unwrap_err();
+    let error =
+        super::checks::check_data_directory(&file, &RestoreRequest::default(), 7).unwrap_err();
     assert!(
         matches!(error, PostgresError::TargetNotDirectory { .. }),
         "{error}"

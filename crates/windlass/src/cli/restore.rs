@@ -47,7 +47,11 @@ pub struct Restore {
         env = "WINDLASS_SUBSCRIPTIONS"
     )]
     pub subscriptions: OffOrKeep,
-    /// SQLite: replace the database that exists
+    /// PostgreSQL: make the cluster that is in the data directory into that of the set. Only what
+    /// differs is written, and what does not belong there is removed
+    #[arg(long)]
+    pub delta: bool,
+    /// SQLite: replace the database that exists. PostgreSQL, with --delta: replace another cluster
     #[arg(long)]
     pub force: bool,
     /// Do not record this run for `windlass plan --accuracy`

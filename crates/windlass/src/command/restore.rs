@@ -3,7 +3,9 @@
 mod dry;
 
 use windlass_engine::{show_size, to_json};
-use windlass_operations::{Caller, RestoreOutcome, Restored, restore, restore_not_begun};
+use windlass_operations::{
+    Caller, ChangedCluster, RestoreOutcome, Restored, restore, restore_not_begun,
+};
 
 use crate::cli::{Global, Restore};
 use crate::exit::{Code, Failure};
@@ -41,6 +43,10 @@ fn show(global: &Global, arguments: &Restore, outcome: &RestoreOutcome) {
     if global.json {
         let mut document = to_json(report);
         outcome.judgement.describe(&mut document);
+        if let Some(changed) = changed(&outcome.restored) {
+            document["changed_bytes"] = changed.bytes.into();
+            document["removed"] = changed.removed.into();
+        }
         document["next"] = next.lines().map(str::trim_start).collect();
         return output::line(&document.to_string());
     }
@@ -50,12 +56,17 @@ fn show(global: &Global, arguments: &Restore, outcome: &RestoreOutcome) {
     );
     let seconds = words::duration(report.seconds);
     let next = next.lines().map(|line| ("next", line.to_owned()));
+    let changed = changed(&outcome.restored).map(|changed| {
+        let bytes = show_size(changed.bytes);
+        let removed = output::count(changed.removed, "path");
+        format!("{bytes} that differed or were missing; {removed} removed")
+    });
     let finished = Finished {
         result: (
             "restored",
             format!("{written} from a set of {stored}, in {seconds}"),
         ),
-        then: vec![],
+        then: changed.into_iter().map(|text| ("changed", text)).collect(),
         report,
         judgement: Some(&outcome.judgement),
         remarks: next.collect(),
@@ -64,10 +75,18 @@ fn show(global: &Global, arguments: &Restore, outcome: &RestoreOutcome) {
     finished.print(global.quiet);
 }
 
+/// What was changed of a cluster that was there.
+fn changed(restored: &Restored) -> Option<ChangedCluster> {
+    match restored {
+        Restored::Cluster { changed, .. } => *changed,
+        Restored::Database { .. } => None,
+    }
+}
+
 /// What to do with what was restored.
 fn next(restored: &Restored) -> String {
     match restored {
-        Restored::Cluster { next_steps } => next_steps.clone(),
+        Restored::Cluster { next_steps, .. } => next_steps.clone(),
         Restored::Database { path } => format!("{} is ready to open\n", path.display()),
     }
 }

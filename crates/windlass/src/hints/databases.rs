@@ -1,6 +1,6 @@
 //! The errors of PostgreSQL and SQLite.
 
-use windlass_postgres::{PostgresError, ServerEnd};
+use windlass_postgres::{OverFault, PostgresError, ServerEnd};
 use windlass_sqlite::SqliteError;
 
 /// What to do about a set that no backup of this version writes.
@@ -47,8 +47,15 @@ fn postgres_text(error: &PostgresError) -> Option<&'static str> {
             "Name an empty directory or a new one. If it is the place of a tablespace, name \
              another with --tablespace-map OLD=NEW, both absolute. To restore in place of an old \
              cluster, stop its server and move the old directory away. If a restore that \
-             was cut off left these files, and no server uses them, remove them. --force replaces \
-             SQLite files only."
+             was cut off left these files, and no server uses them, remove them. --delta makes \
+             the cluster that is there into that of the set. --force alone replaces SQLite files \
+             only."
+        }
+        PostgresError::TargetKept(_, OverFault::Snapshots) => {
+            "Drop them first. `windlass snapshot list` shows them."
+        }
+        PostgresError::TargetKept(_, OverFault::Another { .. }) => {
+            "Is it the right directory? If the cluster there is to be replaced, add --force."
         }
         PostgresError::Target { .. } => {
             "`windlass info` names the set's tablespaces. Each goes into a directory of its own: \

@@ -78,6 +78,7 @@ pub fn recovery(error: &RecoveryError) -> (String, Option<String>) {
             "Take --target-time, --target-latest or --target-immediate."
         }
         RecoveryError::NoServer => "Leave --target-timeline and --target-action out.",
+        RecoveryError::NoDelta => "Leave --delta out. --force replaces the database that is there.",
         RecoveryError::NoSlot { .. } => "Leave --slot out.",
         RecoveryError::NoStanding => {
             "It is of a database in rollback mode, or of an earlier version of Windlass. Make a \

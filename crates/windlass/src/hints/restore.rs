@@ -18,7 +18,8 @@ pub fn words(error: &OperationError) -> (String, Option<String>) {
             error,
             places,
             is_complete,
-        } => (error, left_behind(places, *is_complete)),
+            is_over,
+        } => (error, left_behind(places, *is_complete, *is_over)),
         OperationError::StagingLeft { error, staging } => {
             let staging = staging.display();
             let hint = format!(
@@ -36,7 +37,7 @@ pub fn words(error: &OperationError) -> (String, Option<String>) {
 }
 
 /// The hint after a restore that did not end.
-fn left_behind(places: &[PathBuf], is_complete: bool) -> String {
+fn left_behind(places: &[PathBuf], is_complete: bool, is_over: bool) -> String {
     let places: Vec<_> = places
         .iter()
         .map(|path| path.display().to_string())
@@ -47,6 +48,10 @@ fn left_behind(places: &[PathBuf], is_complete: bool) -> String {
             "The restored cluster in {places} is complete, but a power cut may still damage it. \
              Look at the disk first (`dmesg`). Then run `sync`. If that succeeds, you can start \
              the cluster; if not, restore to another disk."
+        ),
+        false if is_over => format!(
+            "What is in {places} does not start. Run the same restore with --delta again: it goes \
+             on from what is there."
         ),
         false => format!("What is in {places} does not start: remove it before the next try."),
     }
@@ -59,7 +64,7 @@ mod tests {
     #[test]
     fn a_cluster_that_only_lacks_the_last_sync_is_not_called_useless() {
         let places = ["/data", "/space"].map(PathBuf::from);
-        let hint = |is_complete| left_behind(&places, is_complete);
+        let hint = |is_complete| left_behind(&places, is_complete, false);
         assert!(hint(false).ends_with("space does not start: remove it before the next try."));
         assert!(hint(true).contains("is complete, but a power cut"));
         assert!(!hint(true).contains("remove it"));

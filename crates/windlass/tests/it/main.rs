@@ -8,6 +8,7 @@ mod chains_sqlite;
 mod chains_unchanged;
 mod checking;
 mod clusters;
+mod delta;
 mod diff;
 mod documents;
 mod endings;

@@ -180,24 +180,28 @@ storm_bindir() {
     done
 }
 
-# One version after the other; a version whose programs are not here is named and left out.
-soak_storm() {
+# of_versions NAME FUNCTION: one version after the other; a version whose programs are not here is named and left out.
+of_versions() {
     local major
     need_postgres
     PG_BINDIR=$(postgres_bindir)
     if [[ -z $majors ]]; then
         storm_bin=$PG_BINDIR
-        storm_of_version
+        "$2"
         return
     fi
     for major in ${majors//,/ }; do
         storm_bin=$(storm_bindir "$major")
         if [[ -z $storm_bin ]]; then
-            note "storm: the programs of PostgreSQL $major are not here: it is NOT tried (WINDLASS_TEST_PG_BINDIRS names them)"
+            note "$1: the programs of PostgreSQL $major are not here: it is NOT tried (WINDLASS_TEST_PG_BINDIRS names them)"
             continue
         fi
-        storm_of_version
+        "$2"
     done
+}
+
+soak_storm() {
+    of_versions storm storm_of_version
 }
 
 storm_of_version() {

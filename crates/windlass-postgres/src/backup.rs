@@ -342,6 +342,7 @@ impl Backup<'_> {
             earlier_windows: span.earlier.clone(),
             hints_logged: self.hints_logged,
             log_surveyed: true,
+            crash_lsn: None,
             restored: cluster.restored.clone(),
         }
     }

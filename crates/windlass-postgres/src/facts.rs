@@ -236,6 +236,10 @@ pub struct DatabaseFacts {
     /// set that was restored. Empty for most. Sets of older versions do not record this.
     #[serde(default)]
     pub restored: String,
+    /// The files are what a crash would have left: pg_control, and no label, says where recovery
+    /// begins. No page is newer than this position. Other sets do not have this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crash_lsn: Option<Lsn>,
 }
 
 impl DatabaseFacts {

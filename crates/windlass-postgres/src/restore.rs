@@ -121,7 +121,7 @@ impl RestorePlan {
             recovery.check(&facts)?;
         }
         let into = std::path::absolute(&request.into).doing("resolve", &request.into)?;
-        checks::check_table(files)?;
+        checks::check_table(&facts, files)?;
         checks::check_map(&request.tablespace_map)?;
         let tablespaces = plan_tablespaces(files, &request.tablespace_map)?;
         checks::check_listed(&tablespaces, &facts.tablespaces, &request.tablespace_map)?;
@@ -322,8 +322,9 @@ impl RestorePlan {
 /// Refuses a set that holds no cluster, although all of its checksums may be right. A restore does
 /// the same before it creates anything.
 pub fn check_set(facts: &Facts, files: &FileTable) -> Result<(), PostgresError> {
-    identifier(&DatabaseFacts::of_set(&facts.database)?)?;
-    checks::check_table(files)?;
+    let facts = DatabaseFacts::of_set(&facts.database)?;
+    identifier(&facts)?;
+    checks::check_table(&facts, files)?;
     plan_tablespaces(files, &[]).map(drop)
 }
 

@@ -239,6 +239,7 @@ pub(super) fn facts_of(cluster: &ClusterFacts, label: &str) -> DatabaseFacts {
         hints_logged: cluster.data_checksums,
         restored: cluster.restored.clone(),
         log_surveyed: false,
+        crash_lsn: None,
     }
 }
 

@@ -131,7 +131,10 @@ impl Pinned {
     pub fn facts(mut self, redo: Lsn, label: &str) -> Result<DatabaseFacts, PostgresError> {
         let stop_time = self.session.now()?;
         let stop = self.lsn.max(redo);
+        // The server runs again, so this is behind everything that it wrote before the pause.
+        let crash_lsn = Some(log_end(&mut self.session)?.max(stop));
         Ok(DatabaseFacts {
+            crash_lsn,
             start_lsn: redo,
             stop_lsn: stop,
             start_time: self.time,

@@ -188,10 +188,11 @@ pub(super) struct Replayed {
 /// it changes the mode of the path that the log names, and makes a directory there.
 pub(super) fn check_log(data: &Path, control: &Control) -> Result<Replayed, PostgresError> {
     let path = data.join(BACKUP_LABEL_PATH);
-    let Some(label) = absent_is_none(std::fs::read(&path)).doing("read", &path)? else {
-        return Ok(Replayed::default());
+    let start = match absent_is_none(std::fs::read(&path)).doing("read", &path)? {
+        Some(label) => BackupLabel::parse(&label)?.start,
+        None if control.is_shut_down() => return Ok(Replayed::default()),
+        None => control.redo,
     };
-    let start = BackupLabel::parse(&label)?.start;
     let replayed = replayed_in(data, u64::from(control.wal_segment_bytes), start)?;
     let in_place = replayed.iter().any(ReplayedTablespace::is_in_place);
     match replayed.into_iter().find(|space| !space.is_in_place()) {

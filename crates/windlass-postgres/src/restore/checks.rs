@@ -10,15 +10,17 @@ use super::over::OverCluster;
 use super::{RestoreRequest, TablespacePlan};
 use crate::control::CONTROL_PATH;
 use crate::error::PostgresError;
-use crate::facts::Tablespace;
+use crate::facts::{DatabaseFacts, Tablespace};
 
 /// What is protected while the places of a restore are compared with each other.
 const DATA_DIRECTORY: &str = "the data directory";
 const TABLESPACE: &str = "a tablespace";
 
 /// Refuses a set that cannot start as a cluster: damaged by hand, or not made by this crate.
-pub(super) fn check_table(files: &FileTable) -> Result<(), PostgresError> {
-    find(files, "backup_label")?;
+pub(super) fn check_table(facts: &DatabaseFacts, files: &FileTable) -> Result<(), PostgresError> {
+    if facts.crash_lsn.is_none() {
+        find(files, "backup_label")?;
+    }
     if !check_cluster(files)?.flags.last {
         let what = "its pg_control is not marked as the file to appear last".into();
         return Err(PostgresError::Set { what });

@@ -110,7 +110,15 @@ impl Recovery {
             })
         };
         match &self.point {
-            RecoveryPoint::Lsn(lsn) if *lsn < facts.stop_lsn => {
+            // Only a label lets a server know where it is consistent.
+            RecoveryPoint::Immediate | RecoveryPoint::Name(_) | RecoveryPoint::Transaction(_)
+                if facts.crash_lsn.is_some() =>
+            {
+                return refused(
+                    "may lie before the state of the snapshot, which has no checkpoint",
+                );
+            }
+            RecoveryPoint::Lsn(lsn) if *lsn < facts.crash_lsn.unwrap_or(facts.stop_lsn) => {
                 return refused("lies before the end of the backup");
             }
             RecoveryPoint::Time(time) => match facts.stop_time.parse::<Timestamp>() {

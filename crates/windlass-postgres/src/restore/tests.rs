@@ -47,6 +47,7 @@ fn facts() -> DatabaseFacts {
         earlier_windows: Vec::new(),
         hints_logged: true,
         log_surveyed: true,
+        crash_lsn: None,
         restored: String::new(),
     }
 }
@@ -369,4 +370,30 @@ fn the_configuration_outside_is_named_in_the_command_that_starts_the_server() {
         paths(&["pg_hba.conf", "shop.conf"]),
         " -c config_file=PATH -c hba_file=/etc/postgresql/15/main/pg_hba.conf -c ident_file=PATH"
     );
+}
+
+/// A server that begins with pg_control does not know how far it must recover to be consistent.
+#[test]
+fn a_set_of_what_a_crash_left_needs_no_label_and_recovers_only_to_what_lies_behind_it() {
+    let end = facts().stop_lsn;
+    let crashed = DatabaseFacts {
+        crash_lsn: Some(Lsn(end.0 + 100)),
+        ..facts()
+    };
+    let mut files = table();
+    files.0.retain(|entry| entry.path != b"backup_label");
+    assert!(check_set(&set_facts(&facts()), &files).is_err());
+    check_set(&set_facts(&crashed), &files).unwrap();
+    for (point, is_behind) in [
+        (RecoveryPoint::Latest, true),
+        (RecoveryPoint::Immediate, false),
+        (RecoveryPoint::Name("x".into()), false),
+        (RecoveryPoint::Transaction(7), false),
+        (RecoveryPoint::Lsn(Lsn(end.0 + 99)), false),
+        (RecoveryPoint::Lsn(Lsn(end.0 + 100)), true),
+    ] {
+        let checked = Recovery::to(point.clone()).check(&crashed);
+        assert_eq!(checked.is_ok(), is_behind, "{point}");
+        Recovery::to(point).check(&facts()).unwrap();
+    }
 }

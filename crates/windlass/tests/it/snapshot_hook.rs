@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use windlass_testkit::installed::{self, LIBRARY};
-use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, stay_root, succeed};
+use windlass_testkit::postgres::{ClusterOptions, DEFAULT_BIN, PrivateCluster, stay_root, succeed};
 
 use crate::opening::{Scratch, open_to_all};
 use crate::support::text;
@@ -256,4 +256,39 @@ fn rusqlite(path: &std::path::Path) {
     let mut sqlite = std::process::Command::new("sqlite3");
     let made = sqlite.arg(path).arg("CREATE TABLE t (i)").status();
     assert!(made.unwrap().success());
+}
+
+#[test]
+fn a_backup_of_a_snapshot_without_a_checkpoint_restores_its_moment() {
+    stay_root();
+    let scratch = Scratch::new();
+    let load = format!(
+        "shared_preload_libraries = '{}'",
+        library(&scratch).display()
+    );
+    let cluster = PrivateCluster::start(&ClusterOptions::default().setting(load));
+    let conninfo = cluster.conninfo();
+    cluster.sql("postgres", "CREATE TABLE mark AS SELECT 1 AS i; CHECKPOINT");
+    cluster.sql("postgres", "INSERT INTO mark VALUES (2)");
+    let words = [
+        "snapshot",
+        "create",
+        &conninfo,
+        "then",
+        "--checkpoint",
+        "none",
+    ];
+    run(&scratch, 0, &words);
+    cluster.sql("postgres", "INSERT INTO mark VALUES (3)");
+    let path = |name: &str| scratch.path().join(name).display().to_string();
+    let (sets, into) = (path("sets"), path("restored"));
+    let word = format!("{conninfo}@then");
+    run(&scratch, 0, &["backup", &word, "--to", &sets]);
+    run(&scratch, 0, &["verify", &sets, "--open"]);
+    run(&scratch, 0, &["restore", &sets, "--into", &into]);
+    succeed(cluster.tool("pg_verifybackup").arg(&into));
+    let restored = PrivateCluster::adopt(into.as_ref(), DEFAULT_BIN.as_ref());
+    assert_eq!(restored.sql("postgres", "SELECT count(*) FROM mark"), "2");
+    drop(restored);
+    forget(&cluster);
 }

@@ -9,10 +9,9 @@
 //! - The server has stopped when postmaster.pid is gone. It removes that file as the last thing.
 //! - What a service manager started is not started by us: the manager would not know it.
 
+mod alone;
 mod started;
 
-use std::fs::File;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -22,9 +21,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use windlass_engine::Cancel;
 
-use crate::control::Control;
 use crate::error::{IoContext, PostgresError};
-use crate::open::{Programs, end_with_this_thread, ending, reasons};
+use crate::open::{Programs, ending};
 use crate::restore::{Recovery, RecoveryPoint, RecoveryTimeline, running_server};
 use started::Started;
 
@@ -169,30 +167,6 @@ impl ClusterServer {
                 Err(error).doing("remove", &signal)
             }
             _ => Ok(()),
-        }
-    }
-
-    /// Lets the server recover, without sessions, and end. It ends with this process.
-    pub fn recover(&self, log: &Path) -> Result<(), PostgresError> {
-        self.check()?;
-        let output = File::create(log).doing("create", log)?;
-        let mut command = Command::new(&self.started.program);
-        command.arg("--single").args(&self.started.arguments);
-        command.arg("-D").arg(&self.started.directory);
-        // Nobody may ask it anything, so its limits need not be those of the server before.
-        command.args(["-c", "hot_standby=off", "template1"]);
-        command.current_dir("/");
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        command.stderr(output).process_group(0);
-        end_with_this_thread(&mut command);
-        let status = command.status().doing("start", &self.started.program)?;
-        let is_done = !self.data.join(SIGNAL).exists();
-        match is_done && Control::read(&self.data)?.is_shut_down() {
-            true => Ok(()),
-            false => Err(PostgresError::ServerEnded {
-                status: ending(status),
-                log: reasons(&std::fs::read_to_string(log).doing("read", log)?),
-            }),
         }
     }
 

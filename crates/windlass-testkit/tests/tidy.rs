@@ -328,7 +328,7 @@ const KNOW_COMMANDS: [&str; 2] = ["crates/windlass/", "crates/windlass-testkit/"
 /// Lines of libraries that contain an option or a command, with the reason.
 const COMMAND_WORDS: [(&str, &str, &str); 5] = [
     (
-        "windlass-postgres/src/cluster_server.rs",
+        "windlass-postgres/src/cluster_server/alone.rs",
         "--single",
         "the server's own word, for one user alone",
     ),

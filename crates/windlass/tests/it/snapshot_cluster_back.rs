@@ -10,13 +10,17 @@ mod subject;
 
 use std::path::Path;
 
+use windlass_testkit::installed::{of_version, other_versions};
 use windlass_testkit::volume::{Volume, VolumeKind};
 
 use crate::snapshot_hook::run;
-use subject::{Subject, TIMELINE};
+use subject::{Making, Subject, TIMELINE};
 
 fn a_cluster_goes_back(method: &str, volume: Option<&Volume>) {
-    let mut subject = Subject::new(volume, method == "hook");
+    goes_back_and_forth(method, Subject::new(volume, method == "hook"));
+}
+
+fn goes_back_and_forth(method: &str, mut subject: Subject) {
     let conninfo = subject.cluster.conninfo();
     let before = subject.rows();
     let create = |subject: &Subject, name: &str| {
@@ -63,8 +67,10 @@ fn a_cluster_goes_back(method: &str, volume: Option<&Volume>) {
     let sql = "SELECT md5(string_agg(t::text, ',' ORDER BY i)) FROM updated t";
     for (name, hash) in [("then", Some(&before[0])), ("newer", None)] {
         let word = format!("{conninfo}@{name}");
-        let open = ["open", "--quiet", &word, "--", "psql", "-XqAt", "-c", sql];
-        let found = subject.windlass(&open);
+        let bin = subject.cluster.bin().to_str().unwrap();
+        let open = ["open", "--quiet", "--bindir", bin, &word, "--"];
+        let ask = ["psql", "-XqAt", "-c", sql];
+        let found = subject.windlass(&[&open[..], &ask].concat());
         match hash {
             Some(hash) => assert_eq!(found.trim(), hash),
             None => assert!(!before.contains(&found.trim().to_owned()), "{found}"),
@@ -93,6 +99,19 @@ fn a_cluster_goes_back_to_a_copy_and_forth_again() {
 #[test]
 fn a_cluster_goes_back_to_what_the_hook_kept_and_forth_again() {
     a_cluster_goes_back("hook", None);
+}
+
+/// The server of 14 loads no libraries when it recovers alone, and the layouts of 17 and 18 differ.
+#[test]
+fn clusters_of_other_versions_go_back_to_what_the_hook_kept_and_forth_again() {
+    for major in [14, 17, 18] {
+        let making = Making {
+            with_hook: true,
+            bin: of_version(other_versions(), major),
+            ..Making::default()
+        };
+        goes_back_and_forth("hook", Subject::of(&making));
+    }
 }
 
 #[test]

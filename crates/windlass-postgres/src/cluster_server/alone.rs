@@ -1,0 +1,105 @@
+//! Recovery without sessions: the server recovers and ends.
+
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::{ClusterServer, POLL, SIGNAL, major_of};
+use crate::control::Control;
+use crate::error::{IoContext, PostgresError};
+use crate::open::{end_with_this_thread, ending, reasons};
+
+/// Since this version, a process that runs alone loads shared_preload_libraries. Without the write
+/// hook, what recovery writes would be unseen, and all snapshots by the hook would be lost.
+const LOADS_LIBRARIES_ALONE_SINCE: u32 = 15;
+/// The line of postmaster.pid that says what the server does.
+const STATE_LINE: usize = 7;
+
+impl ClusterServer {
+    /// Lets the server recover, without sessions, and end. It ends with this process.
+    pub fn recover(&self, log: &Path) -> Result<(), PostgresError> {
+        self.check()?;
+        let output = File::create(log).doing("create", log)?;
+        let mut command = Command::new(&self.started.program);
+        command.current_dir("/").stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(output);
+        command.process_group(0);
+        end_with_this_thread(&mut command);
+        let status = match major_of(&self.data)? >= LOADS_LIBRARIES_ALONE_SINCE {
+            true => self.run_alone(&mut command),
+            false => self.run_unreachable(&mut command),
+        }?;
+        let is_done = !self.data.join(SIGNAL).exists();
+        match is_done && Control::read(&self.data)?.is_shut_down() {
+            true => Ok(()),
+            false => Err(PostgresError::ServerEnded {
+                status: ending(status),
+                log: reasons(&std::fs::read_to_string(log).doing("read", log)?),
+            }),
+        }
+    }
+
+    /// One process, which does nothing else.
+    fn run_alone(&self, command: &mut Command) -> Result<ExitStatus, PostgresError> {
+        command.arg("--single").args(&self.started.arguments);
+        command.arg("-D").arg(&self.started.directory);
+        // Nobody may ask it anything, so its limits need not be those of the server before.
+        command.args(["-c", "hot_standby=off", "template1"]);
+        command.status().doing("start", &self.started.program)
+    }
+
+    /// A whole server, with a socket that nobody else reaches. It is told to end when it has
+    /// recovered.
+    fn run_unreachable(&self, command: &mut Command) -> Result<ExitStatus, PostgresError> {
+        let name = format!("windlass-recovery-{}", std::process::id());
+        let sockets = std::env::temp_dir().join(name);
+        let made = DirBuilder::new().mode(0o700).create(&sockets);
+        made.doing("make the directory", &sockets)?;
+        command.args(&self.started.arguments);
+        command.arg("-D").arg(&self.started.directory);
+        let directory = format!("unix_socket_directories={}", sockets.display());
+        for setting in [
+            "listen_addresses=",
+            &directory,
+            "hot_standby=off",
+            "autovacuum=off",
+        ] {
+            command.args(["-c", setting]);
+        }
+        let ended = self.wait_until_recovered(command);
+        std::fs::remove_dir_all(&sockets).doing("remove", &sockets)?;
+        ended
+    }
+
+    fn wait_until_recovered(&self, command: &mut Command) -> Result<ExitStatus, PostgresError> {
+        let program = &self.started.program;
+        let mut child = command.spawn().doing("start", program)?;
+        let process = i32::try_from(child.id()).map_err(std::io::Error::other);
+        let process = Pid::from_raw(process.doing("start", program)?);
+        let lock = self.data.join("postmaster.pid");
+        let mut is_told = false;
+        loop {
+            if let Some(status) = child.try_wait().doing("wait for", program)? {
+                return Ok(status);
+            }
+            if !is_told && is_ready(&lock) {
+                let sent = kill(process, Signal::SIGINT).map_err(std::io::Error::from);
+                sent.doing("stop the server on", &self.data)?;
+                is_told = true;
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+/// Whether a server takes connections: it has recovered.
+fn is_ready(lock: &Path) -> bool {
+    let state = |text: String| text.lines().nth(STATE_LINE).map(|it| it.trim() == "ready");
+    // It is not there yet, or not any more.
+    std::fs::read_to_string(lock).is_ok_and(|text| state(text) == Some(true))
+}

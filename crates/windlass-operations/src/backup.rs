@@ -157,6 +157,7 @@ fn watched(
     let outcome = job.judge(sealed, state);
     caller.tell(&Notice::Verdict(&outcome.report.verdict));
     let end = end.judged(ending, &outcome.report);
+    let end = end.with_type(outcome.backup_type);
     Ok((outcome, end))
 }
 

@@ -6,7 +6,8 @@
 //! what `Notice::RunEnded` tells: each run tells it once.
 
 use jiff::Timestamp;
-use windlass_engine::RunReport;
+use windlass_engine::media::BackupType;
+use windlass_engine::{RunReport, to_json};
 
 use crate::ending::Ending;
 
@@ -46,6 +47,8 @@ pub struct RunEnd {
 pub struct RunCounts {
     /// The set that it wrote or read; `None` if nothing was kept.
     pub set_id: Option<String>,
+    /// What kind of backup it made: `full`, `diff`, `incr` or `log`. Nothing else makes one.
+    pub set_type: Option<String>,
     /// The stripes.
     pub stripes: Vec<String>,
     /// Bytes that were read.
@@ -95,11 +98,23 @@ impl RunEnd {
     }
 }
 
+impl RunEnd {
+    /// The same end of a run that made a set of this kind. It may be another one than was asked
+    /// for.
+    pub(crate) fn with_type(mut self, set_type: BackupType) -> Self {
+        if let Some(counts) = &mut self.counts {
+            counts.set_type = to_json(&set_type).as_str().map(str::to_owned);
+        }
+        self
+    }
+}
+
 impl RunCounts {
     fn of(report: &RunReport) -> Self {
         let stripes = report.devices.iter().map(|one| one.name.clone());
         Self {
             set_id: report.set_id.clone(),
+            set_type: None,
             stripes: stripes.collect(),
             bytes_read: report.bytes_read,
             bytes_written: report.bytes_written,

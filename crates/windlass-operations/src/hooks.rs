@@ -76,6 +76,7 @@ fn told(end: &RunEnd) -> Vec<(&'static str, String)> {
     if let Some(counts) = &end.counts {
         told.extend([
             ("SET_ID", counts.set_id.clone().unwrap_or_default()),
+            ("TYPE", counts.set_type.clone().unwrap_or_default()),
             ("STRIPES", counts.stripes.join("\n")),
             ("BYTES_READ", counts.bytes_read.to_string()),
             ("BYTES_WRITTEN", counts.bytes_written.to_string()),

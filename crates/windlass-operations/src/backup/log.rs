@@ -133,6 +133,7 @@ fn counts(outcome: &LogBackedUp) -> RunCounts {
         LogBackedUp::Database(of) => (of.captured.bytes, of.captured.bytes, of.seconds),
     };
     RunCounts {
+        set_type: Some("log".to_owned()),
         set_id: None,
         stripes: Vec::new(),
         bytes_read,

@@ -100,6 +100,25 @@ fn a_merged_chain_is_one_set_with_the_same_bytes_at_the_same_place_in_time() {
 }
 
 #[test]
+fn a_hook_is_told_the_type_of_the_set_that_was_made() {
+    let place = Place::new();
+    let (database, sets) = place.ends();
+    let told = place.arg("told");
+    let hook = format!("sh -c 'echo $WINDLASS_HOOK_COMMAND $WINDLASS_HOOK_TYPE >> {told}'");
+    // The first one has nothing to build on.
+    for (kind, code) in [("incr", 3), ("incr", 0), ("diff", 0)] {
+        let words = [
+            "backup", &database, "--to", &sets, "--type", kind, "--after", &hook,
+        ];
+        let output = windlass(&words);
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output));
+    }
+    merge(&[&sets, "--to", &sets, "--after", &hook]);
+    let found = std::fs::read_to_string(&told).unwrap();
+    assert_eq!(found, "backup full\nbackup incr\nbackup diff\nmerge full\n");
+}
+
+#[test]
 fn a_merge_that_is_killed_leaves_nothing_that_looks_whole() {
     let (place, ids) = chain();
     let (_, sets_place) = place.ends();

@@ -214,9 +214,19 @@ pub enum BackupKind {
     Diff,
     /// What changed since the newest backup of any kind
     Incr,
-    /// PostgreSQL: what a place lacks of the log, up to now
+    /// What a place lacks of the log, up to now
     Log,
 }
+
+/// Options of a backup that say what a set has, and how it is stored. A backup of the log makes no
+/// set. They may stand in the configuration, which is for all types.
+pub const NOT_OF_LOG: [(&str, &str); 5] = [
+    ("base", "--base"),
+    ("strict", "--strict"),
+    ("pages", "--pages"),
+    ("no_frame_proof", "--no-frame-proof"),
+    ("overwrite", "--overwrite"),
+];
 
 /// `windlass backup`
 #[derive(Debug, Args)]
@@ -307,6 +317,9 @@ pub struct Backup {
     /// Whether the configuration names the devices.
     #[arg(skip)]
     pub to_is_configured: bool,
+    /// An option that was typed, and that has no meaning with `--type log`.
+    #[arg(skip)]
+    pub not_of_log: Option<&'static str>,
     /// Before and after
     #[command(flatten)]
     pub hooks: Hooks,

@@ -60,8 +60,10 @@ pub fn parse(arguments: &[OsString]) -> Result<Cli, Failed> {
     resolve(&config, &mut cli.command)?;
     if let cli::Command::Backup(backup) | cli::Command::Check(backup) = &mut cli.command {
         let inner = matches.subcommand().map(|(_, inner)| inner);
-        let from = inner.and_then(|inner| inner.value_source("to"));
-        backup.to_is_configured = from == Some(ValueSource::DefaultValue);
+        let from = |id: &str| inner.and_then(|inner| inner.value_source(id));
+        backup.to_is_configured = from("to") == Some(ValueSource::DefaultValue);
+        let is_typed = |(id, _): &&(&str, _)| from(id) == Some(ValueSource::CommandLine);
+        backup.not_of_log = cli::NOT_OF_LOG.iter().find(is_typed).map(|(_, name)| *name);
     }
     cli.global.configured = configured(&config)?;
     Ok(cli)

@@ -603,3 +603,33 @@ fn a_kill_while_a_timeline_begins_hides_no_gap() {
     }
     assert!(kills > 5, "{kills}");
 }
+
+/// In the configuration they are for the backups of other types.
+#[test]
+fn options_of_a_set_are_refused_for_a_backup_of_the_log() {
+    let receiving = Receiving::new();
+    let (database, sets) = receiving.place.ends();
+    let words = ["backup", &database, "--to", &sets, "--type", "log"];
+    for option in [
+        &["--base", "latest"][..],
+        &["--strict"],
+        &["--pages", "auto"],
+        &["--no-frame-proof"],
+        &["--overwrite"],
+    ] {
+        let output = windlass(&[&words, option].concat());
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains(option[0]) && said.contains("hint: "),
+            "{said}"
+        );
+    }
+    assert!(!receiving.place.path("sets/log").exists());
+    let mut configured = command();
+    configured
+        .args(words)
+        .envs([("WINDLASS_PAGES", "auto"), ("WINDLASS_STRICT", "true")]);
+    let output = configured.output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+}

@@ -16,6 +16,12 @@ pub(super) fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> 
             "`windlass check` says whether the server can be backed up.",
         ));
     }
+    if let Some(option) = arguments.not_of_log {
+        return Err(Failure::usage(
+            format!("{option} has no meaning for a backup of the log"),
+            "Leave it out. --type log copies the log, and makes no set.",
+        ));
+    }
     let cancel = signals::cancel_on_signals()?;
     let caller = requests::quiet_caller(global);
     let request = requests::log_backup(arguments);

@@ -40,6 +40,7 @@ mod outputs;
 mod pages;
 mod places;
 mod receive_sqlite;
+mod receive_sqlite_kills;
 mod refusals;
 mod renames;
 #[path = "../shared/run.rs"]

@@ -12,9 +12,9 @@ use windlass_testkit::sqlite::{CommitLedger, LedgerSpec, Random, Shell, Storm, r
 use crate::support::*;
 
 /// A place whose database has 20 transactions.
-struct Receiving {
-    place: Place,
-    child: Option<Child>,
+pub struct Receiving {
+    pub place: Place,
+    pub child: Option<Child>,
 }
 
 impl Drop for Receiving {
@@ -33,7 +33,7 @@ impl Receiving {
     }
 
     /// Starts `receive`, and waits until it captures. Returns what it said first.
-    fn start(&mut self) -> String {
+    pub fn start(&mut self) -> String {
         let (database, sets) = self.place.ends();
         let mut command = command();
         command.args(["receive", &database, "--to", &sets, "--interval", "10ms"]);
@@ -49,25 +49,25 @@ impl Receiving {
         line
     }
 
-    fn stop(&mut self) {
+    pub fn stop(&mut self) {
         let mut child = self.child.take().unwrap();
         signal(&child, "INT");
         assert!(child.wait().unwrap().success());
     }
 
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
     }
 
-    fn back_up(&self, kind: &str) -> (i32, Value) {
+    pub fn back_up(&self, kind: &str) -> (i32, Value) {
         let (database, sets) = self.place.ends();
         json(&["backup", &database, "--to", &sets, "--type", kind])
     }
 
     /// The timelines of the log.
-    fn timelines(&self) -> Vec<Value> {
+    pub fn timelines(&self) -> Vec<Value> {
         let (_, document) = json(&["info", &self.place.arg("sets")]);
         let timelines = document["logs"][0]["timelines"].as_array();
         timelines.cloned().unwrap_or_default()
@@ -90,7 +90,7 @@ impl Receiving {
 
     /// Restores with these options. Returns how many transactions the database has, or the exit
     /// code and what was said.
-    fn restored(&self, options: &[&str]) -> Result<u64, (i32, String)> {
+    pub fn restored(&self, options: &[&str]) -> Result<u64, (i32, String)> {
         let into = self.place.path("restored.db");
         let sets = self.place.arg("sets");
         let words = ["restore", &sets, "--into", into.to_str().unwrap()];

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use windlass_engine::media::SetId;
 use windlass_engine::{SetEntry, SetState};
-use windlass_postgres::{KIND, Lsn, RecoveryTimeline, Timeline, last_transaction};
+use windlass_postgres::{KIND, Lsn, RecoveryTimeline, Timeline, is_from_past, last_transaction};
 use windlass_repository::{KnownLog, LogPath, LogPlace, LogReader, RepositoryError};
 
 /// How many segments at the end of a log are searched for the end of a transaction.
@@ -28,6 +28,8 @@ pub struct ClusterSet {
     pub stop: Lsn,
     /// When that was, as RFC 3339.
     pub stop_time: String,
+    /// Which restores its cluster comes from, as the set has them.
+    pub restored: String,
     /// Whether it was taken from a standby.
     pub standby: bool,
     /// Bytes of a segment.
@@ -58,6 +60,7 @@ impl ClusterSet {
             start: Lsn::parse(word("start_lsn")?)?,
             stop: Lsn::parse(word("stop_lsn")?)?,
             stop_time: word("stop_time")?.to_owned(),
+            restored: word("restored").unwrap_or_default().to_owned(),
             standby: facts["standby"].as_bool()?,
             segment_bytes: number("wal_segment_bytes").filter(|bytes| *bytes > 0)?,
         })
@@ -203,21 +206,25 @@ pub fn restorable(log: &LogPlace, sets: &[ClusterSet]) -> Result<Vec<Restorable>
     Ok(found)
 }
 
-/// Joins what overlaps.
+/// Joins what overlaps, unless the sets are of two servers: one that was restored and its source
+/// have the same identity, and may have the same timeline.
 fn windows(
     log: &LogPlace,
     reaches: &[(&ClusterSet, Reach)],
 ) -> Result<Vec<Window>, RepositoryError> {
     let mut joined: Vec<(Vec<ClusterSet>, &Reach)> = Vec::new();
     for (set, reach) in reaches {
-        match joined.last_mut() {
-            Some((sets, last)) if set.stop <= last.end => {
+        let fits = |(sets, last): &&mut (Vec<ClusterSet>, &Reach)| {
+            set.stop <= last.end && sets.iter().all(|earlier| is_past_of(earlier, set))
+        };
+        match joined.iter_mut().rev().find(fits) {
+            Some((sets, last)) => {
                 sets.push((*set).clone());
                 if reach.end > last.end {
                     *last = reach;
                 }
             }
-            _ => joined.push((vec![(*set).clone()], reach)),
+            None => joined.push((vec![(*set).clone()], reach)),
         }
     }
     let window = |(sets, reach): (Vec<ClusterSet>, &Reach)| {
@@ -226,6 +233,11 @@ fn windows(
         Ok(Window { sets, end, last })
     };
     joined.into_iter().map(window).collect()
+}
+
+/// Whether the server of a set has been what an earlier set has.
+fn is_past_of(earlier: &ClusterSet, set: &ClusterSet) -> bool {
+    is_from_past((&earlier.restored, earlier.stop), &set.restored)
 }
 
 /// When the last transaction of a window ended. Only the end of its log is read.
@@ -249,5 +261,63 @@ fn possible(reach: Result<Reach, RepositoryError>) -> Result<Option<Reach>, Repo
     match reach {
         Err(RepositoryError::Unrelated { .. } | RepositoryError::NoHistory { .. }) => Ok(None),
         other => other.map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_repository::LogStep;
+
+    use super::*;
+
+    fn set(number: u8, stop: u64, restored: &str) -> ClusterSet {
+        ClusterSet {
+            id: SetId([number; 16]),
+            name: "main".to_owned(),
+            system: 7,
+            timeline: Timeline(1),
+            start: Lsn(stop - 10),
+            stop: Lsn(stop),
+            stop_time: String::new(),
+            restored: restored.to_owned(),
+            standby: false,
+            segment_bytes: 1 << 20,
+        }
+    }
+
+    /// Two servers write on one timeline: a source, and one that was restored from its first set.
+    #[test]
+    fn sets_of_two_servers_are_in_no_window_together() {
+        let restored = format!("{}@0/64", "1".repeat(32));
+        let sets = [
+            set(1, 0x64, ""),
+            set(2, 0xc8, ""),
+            set(3, 0x96, &restored),
+            set(4, 0x12c, ""),
+            set(5, 0x12c, &restored),
+        ];
+        let place = LogPlace::new("/nonexistent", 7);
+        let step = LogStep {
+            timeline: Timeline(1),
+            from: Lsn(0),
+            to: None,
+        };
+        let reach = Reach {
+            path: LogPath { steps: vec![step] },
+            end: Lsn(0x12c),
+            gap: None,
+        };
+        let mut reaches: Vec<_> = sets.iter().map(|set| (set, reach.clone())).collect();
+        reaches.sort_by_key(|(set, _)| set.stop);
+        let found = windows(&place, &reaches).unwrap();
+        let ids = |window: &Window| {
+            window
+                .sets
+                .iter()
+                .map(|set| set.id.0[0])
+                .collect::<Vec<_>>()
+        };
+        let found: Vec<_> = found.iter().map(ids).collect();
+        assert_eq!(found, [vec![1, 3, 5], vec![2, 4]]);
     }
 }

@@ -21,7 +21,7 @@ use crate::cluster_files::ClusterFiles;
 use crate::error::{IoContext, PostgresError};
 use crate::facts::{ClusterFacts, DatabaseFacts};
 use crate::lsn::{Lsn, Segment, Timeline};
-use crate::origin::Origin;
+use crate::origin::is_from_past;
 use crate::wal::ends::log_ends;
 use crate::wal::{WalRange, parse_history, ranges};
 pub use fault::ChainFault;
@@ -120,12 +120,8 @@ impl ChainBase {
         }
         let now = (cluster.timeline, Lsn(u64::MAX));
         self.path_to(&cluster.data_directory, now)?;
-        let base = Origin::parse(&self.facts.restored);
-        let server = Origin::parse(&cluster.restored);
-        let is_past = base
-            .zip(server)
-            .is_some_and(|(base, server)| base.is_before(self.facts.stop_lsn, &server));
-        match is_past {
+        let base = (self.facts.restored.as_str(), self.facts.stop_lsn);
+        match is_from_past(base, &cluster.restored) {
             true => Ok(()),
             false => Err(ChainFault::Apart),
         }

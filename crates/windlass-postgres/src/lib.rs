@@ -88,7 +88,7 @@ pub use names::{Fork, is_beside_the_data, is_relation_file, is_skipped_anywhere}
 pub use open::{
     Apart, Connection, OpenRequest, Programs, Server, UnusableDatabase, server_view, source_view,
 };
-pub use origin::RestoreId;
+pub use origin::{RestoreId, is_from_past};
 pub use owner::{server_address, socket_owner};
 pub use places::{cluster_around, places_of, running_cluster_around};
 pub use preload::Preload;

@@ -27,6 +27,13 @@ const INTRODUCTION: &str = "\n# Written by Windlass when it restored this cluste
 /// from before is a base.
 const RESTORES_MAX: usize = 64;
 
+/// Whether what a set has, which ends there, is from the past of a server. Both say which restores
+/// they come from.
+pub fn is_from_past((base, stop): (&str, Lsn), server: &str) -> bool {
+    let both = Origin::parse(base).zip(Origin::parse(server));
+    both.is_some_and(|(base, server)| base.is_before(stop, &server))
+}
+
 /// Names one restore: random bytes, shown as 32 hex digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestoreId(pub [u8; 16]);

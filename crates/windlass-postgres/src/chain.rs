@@ -118,7 +118,8 @@ impl ChainBase {
         if self.facts.checksums.enabled != cluster.data_checksums {
             return Err(ChainFault::Checksums);
         }
-        let now = (cluster.timeline, Lsn(u64::MAX));
+        // The backup begins here, or behind it.
+        let now = (cluster.timeline, cluster.reached);
         self.path_to(&cluster.data_directory, now)?;
         let base = (self.facts.restored.as_str(), self.facts.stop_lsn);
         match is_from_past(base, &cluster.restored) {

@@ -23,6 +23,7 @@ use crate::relations::files::CatalogForm;
 use crate::rights;
 use crate::scan::{ScanRules, scan};
 use crate::session::Session;
+use crate::written::reached;
 
 /// Oldest major version with the functions and files that this crate knows.
 pub const MAJOR_OLDEST: u32 = 14;
@@ -207,6 +208,7 @@ pub(crate) fn ask(session: &mut Session) -> Result<ClusterFacts, PostgresError> 
         checksums: control.checksums(),
         data_checksums: control.checksums() == Checksums::On,
         restored: session.value("ask for settings", RESTORED)?,
+        reached: reached(session)?,
         standby: session.in_recovery()?,
         wal_level,
         tablespaces: ask_tablespaces(session)?,

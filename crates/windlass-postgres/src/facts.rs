@@ -51,6 +51,9 @@ pub struct ClusterFacts {
     pub(crate) checksums: Checksums,
     /// The restores that it comes from, as the server's setting has them; empty for most.
     pub restored: String,
+    /// How far it was when Windlass asked.
+    #[serde(skip)]
+    pub(crate) reached: Lsn,
     /// The server replays the log of another server.
     pub standby: bool,
     /// `replica` or `logical`.

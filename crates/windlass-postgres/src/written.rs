@@ -23,6 +23,16 @@ const WRITTEN: &str = "SELECT flushed::text, pg_walfile_name(flushed) \
      FROM (SELECT pg_current_wal_flush_lsn() AS flushed) AS now";
 const REPLAYED: &str = "SELECT pg_last_wal_replay_lsn()::text";
 
+/// How far a server has written its log, or replayed that of another one.
+const REACHED: &str = "SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() \
+     ELSE pg_current_wal_flush_lsn() END)::text";
+
+/// Asks the server how far it is.
+pub(crate) fn reached(session: &mut Session) -> Result<Lsn, PostgresError> {
+    let text: String = session.value("ask how far the log is written", REACHED)?;
+    Ok(Lsn::parse(&text).unwrap_or(Lsn(u64::MAX)))
+}
+
 /// How far a server has written its log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenLog {

@@ -11,12 +11,12 @@ use super::since::SUMMARIES_SINCE;
 use crate::chain::{ChainBase, ChainFault};
 use crate::cluster::{Cluster, open};
 use crate::error::PostgresError;
-use crate::lsn::Lsn;
 use crate::scan::{ScanRules, scan};
 use crate::session::Session;
 use crate::summaries::blocks::ChangedBlocks;
 use crate::summaries::{self, Uncovered};
 use crate::wal::WalRange;
+use crate::written::reached;
 
 /// What a backup would take that builds on an earlier set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Cluster {
         let proof = match facts.major() < SUMMARIES_SINCE {
             true => of_pages(facts.major(), facts.data_checksums, base, session)?,
             false => {
-                let end = written(session)?;
+                let end = reached(session)?;
                 let ranges = base.path_to(&facts.data_directory, (facts.timeline, end));
                 match ranges {
                     Ok(ranges) => of_summaries(&facts.data_directory, ranges, session)?,
@@ -72,14 +72,6 @@ impl Cluster {
             }
         }))
     }
-}
-
-/// How far the server has written its log.
-fn written(session: &mut Session) -> Result<Lsn, PostgresError> {
-    let sql = "SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() \
-        ELSE pg_current_wal_flush_lsn() END)::text";
-    let text: String = session.value("ask how far the log is written", sql)?;
-    Ok(Lsn::parse(&text).unwrap_or(Lsn(u64::MAX)))
 }
 
 fn setting(session: &mut Session, name: &str) -> Result<bool, PostgresError> {

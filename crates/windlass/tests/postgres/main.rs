@@ -23,3 +23,4 @@ mod restore;
 mod run;
 mod support;
 mod sweep;
+mod went_back;

@@ -18,8 +18,8 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use windlass_layout::hook::{
-    AREA_BYTES_AT, CONTROL_BYTES, CONTROL_DIRECTORY, CONTROL_NAME_BYTES, Cause, Fault, FileKey,
-    Memory, Process, Stamp, is_durable, lose_all,
+    AREA_BYTES_AT, CLUSTER_BYTES_AT, CONTROL_BYTES, CONTROL_DIRECTORY, CONTROL_NAME_BYTES, Cause,
+    Fault, FileKey, MAGIC, Memory, Process, Stamp, VERSION, is_durable, lose_all,
 };
 
 use crate::system::{self, Patience};
@@ -134,9 +134,45 @@ fn open(key: FileKey) -> Option<(c_int, bool)> {
     let path = CStr::from_bytes_until_nul(&path).ok()?;
     let flags = libc::O_RDWR | libc::O_NOFOLLOW;
     match system::open(path, flags, 0) {
-        Ok(fd) => is_private(fd).then_some((fd, false)),
+        Ok(fd) if !is_private(fd) => {
+            system::close(fd);
+            None
+        }
+        Ok(fd) if is_of_another_cluster(fd) => {
+            // The data directory was made anew, and has the number of the old one.
+            system::close(fd);
+            // SAFETY: the path ends with a zero.
+            unsafe { libc::unlink(path.as_ptr()) };
+            Some((make(key)?, true))
+        }
+        Ok(fd) => Some((fd, false)),
         Err(libc::ENOENT) => Some((make(key)?, true)),
         Err(_) => None,
+    }
+}
+
+/// Whether a memory of this version belongs to a cluster with another identity.
+fn is_of_another_cluster(fd: c_int) -> bool {
+    let mut header = [0; 8];
+    let mut known = [0; 8];
+    let read = system::read_at(fd, &mut header, 0) == Ok(8)
+        && system::read_at(fd, &mut known, CLUSTER_BYTES_AT) == Ok(8);
+    let known = u64::from_le_bytes(known);
+    let own = identity();
+    read && header == header_bytes() && known != 0 && own != 0 && known != own
+}
+
+/// The identity of the cluster whose data directory is the current one; 0 if it cannot be read.
+fn identity() -> u64 {
+    let Ok(fd) = system::open(c"global/pg_control", libc::O_RDONLY, 0) else {
+        return 0;
+    };
+    let mut bytes = [0; 8];
+    let read = system::read_at(fd, &mut bytes, 0);
+    system::close(fd);
+    match read {
+        Ok(8) => u64::from_le_bytes(bytes),
+        _ => 0,
     }
 }
 
@@ -196,18 +232,17 @@ fn is_made(fd: c_int) -> bool {
             && libc::ftruncate64(fd, length) == 0
             && libc::fchmod(fd, PRIVATE_MODE) == 0
     };
-    sized && write_header(fd)
+    sized && system::write_at(fd, &header_bytes(), 0).is_ok()
 }
 
 /// The first words of a memory without snapshots.
-fn write_header(fd: c_int) -> bool {
-    use windlass_layout::hook::{MAGIC, VERSION};
+fn header_bytes() -> [u8; 8] {
     let mut header = [0; 8];
     let words = [MAGIC, VERSION];
     for (to, from) in header.chunks_mut(4).zip(words) {
         to.copy_from_slice(&from.to_le_bytes());
     }
-    system::write_at(fd, &header, 0).is_ok()
+    header
 }
 
 /// Begins to see the server's writes. If somebody else wrote since the last server with the hook,
@@ -225,6 +260,7 @@ pub(crate) fn begin() {
         lose_all(memory, Fault { cause, errno }, saved::forget);
     }
     memory.set_control_crc(crc);
+    memory.set_cluster(identity());
 }
 
 /// The checksum of pg_control as it is; 0 if it cannot be read.

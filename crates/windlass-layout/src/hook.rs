@@ -35,7 +35,8 @@ mod writer;
 pub use chain::{Moved, Unpublished, claim, drain, merge, publish, release, unlink};
 pub use limits::end;
 pub use memory::{
-    AREA_BYTES_AT, CONTROL_BYTES, Cause, MAGIC, Memory, Phase, SNAPSHOTS_MAX, VERSION,
+    AREA_BYTES_AT, CLUSTER_BYTES_AT, CONTROL_BYTES, Cause, MAGIC, Memory, Phase, SNAPSHOTS_MAX,
+    VERSION,
 };
 pub use process::{Busy, Process, Waiter, grace, pause, resume};
 pub use reader::{Found, Reading, find, is_lost};

@@ -24,6 +24,10 @@ const FOREIGN_AT: usize = 2;
 const PAGE_BYTES_AT: usize = 8;
 const STARTS_AT: usize = 9;
 const CONTROL_CRC_AT: usize = 10;
+/// Two words.
+const CLUSTER_AT: usize = 11;
+/// Where the identity of the cluster begins, in bytes.
+pub const CLUSTER_BYTES_AT: u64 = CLUSTER_AT as u64 * 4;
 pub(super) const PAUSE_AT: usize = 16;
 pub(super) const BROKEN_AT: usize = 17;
 pub(super) const NEWEST_AT: usize = 18;
@@ -183,6 +187,18 @@ impl<'a> Memory<'a> {
     /// Sets the CRC-32C of pg_control.
     pub fn set_control_crc(&self, crc: u32) {
         self.store(CONTROL_CRC_AT, crc);
+    }
+
+    /// The identity of the cluster; 0 if no server has told it yet.
+    pub fn cluster(&self) -> u64 {
+        u64::from(self.load(CLUSTER_AT)) | u64::from(self.load(CLUSTER_AT + 1)) << 32
+    }
+
+    /// Tells the identity of the cluster.
+    pub fn set_cluster(&self, identity: u64) {
+        let [a, b, c, d, rest @ ..] = identity.to_le_bytes();
+        self.store(CLUSTER_AT, u32::from_le_bytes([a, b, c, d]));
+        self.store(CLUSTER_AT + 1, u32::from_le_bytes(rest));
     }
 
     /// Changes when a snapshot comes or goes.

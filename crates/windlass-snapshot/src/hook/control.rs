@@ -8,6 +8,7 @@
 )]
 
 use std::fs::{File, OpenOptions};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use windlass_image::layout::hook::{
 };
 
 use super::error::{HookError, HookIo};
+use crate::cluster::CONTROL_PATH;
 
 const WORD_BYTES: u64 = 4;
 /// What is allocated at once, in words: a page of memory.
@@ -101,9 +103,24 @@ impl Control {
             data: data.into(),
         };
         match control.memory().is_of_this_version() {
+            true if control.is_of_another_cluster()? => Err(absent()),
             true => Ok(control),
             false => Err(HookError::Version { path: control.path }),
         }
+    }
+
+    /// Whether the data directory was made anew for another cluster. The first server on it makes
+    /// the memory anew. While a revert is under way, there is no pg_control to ask.
+    fn is_of_another_cluster(&self) -> Result<bool, HookError> {
+        let path = self.data.join(CONTROL_PATH);
+        let mut bytes = [0; 8];
+        let read = File::open(&path).and_then(|mut file| file.read_exact(&mut bytes));
+        match read {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            read => read.doing("read", &path)?,
+        }
+        let known = self.memory().cluster();
+        Ok(known != 0 && known != u64::from_le_bytes(bytes))
     }
 
     /// The words.

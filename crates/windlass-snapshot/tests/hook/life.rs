@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use windlass_engine::{Cancel, Progress};
 use windlass_postgres::{BackupRequest, Cluster};
-use windlass_snapshot::hook::{HookStart, PostgresHook};
+use windlass_snapshot::hook::{self, HookStart, PostgresHook};
 use windlass_snapshot::{
     Content, Entry, Maker, Method, Obstacle, Place, PostgresCopy, Snapshot, SnapshotError,
     SnapshotName, Source as Of, State, choose, create,
@@ -97,6 +97,28 @@ fn a_list_shows_a_snapshot_that_was_lost() {
     place
         .remove(&SnapshotName::parse("one").unwrap(), &mut |_| ())
         .unwrap();
+}
+
+/// The shared memory is found by the number of the data directory, which stays.
+#[test]
+fn a_cluster_that_is_made_anew_in_its_directory_does_not_have_the_snapshots_of_the_old_one() {
+    let mut source = Source::start(DEFAULT_BIN.as_ref());
+    let old = source.snapshot("old");
+    source.server.stop("fast");
+    source.make_anew();
+    let state = |snapshot: &crate::support::Snapshot| hook::state(&snapshot.directory).unwrap();
+    assert!(state(&old).lost.is_some(), "before the first server");
+    source.server.run();
+    assert!(state(&old).lost.is_some());
+    let table = "CREATE TABLE t AS SELECT i, 'old' AS x FROM generate_series(1, 5000) i";
+    source.server.sql("postgres", table);
+    let new = source.snapshot("new");
+    source.server.sql("postgres", "UPDATE t SET x = 'new'");
+    source.server.sql("postgres", "CHECKPOINT");
+    assert_eq!(state(&new).lost, None);
+    let view = source.view(&new);
+    let count = view.sql("postgres", "SELECT count(*) FROM t WHERE x = 'old'");
+    assert_eq!(count, "5000");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use windlass_snapshot::hook::{
     self, HookError, HookImage, HookLimits, HookMade, HookRequest, HookStart,
 };
 use windlass_testkit::installed::library;
-use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user};
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user, succeed};
 
 /// A server with the hook, and a place for its snapshots.
 pub struct Source {
@@ -120,6 +120,26 @@ impl Source {
     pub fn crash_system(&mut self) {
         self.server.stop("immediate");
         std::fs::remove_file(self.memory().unwrap()).unwrap();
+    }
+
+    /// Makes a new cluster in the directory of the old one, whose server is stopped. The old
+    /// snapshots are forgotten, but not by the shared memory.
+    pub fn make_anew(&self) {
+        let data = self.server.data();
+        let settings = std::fs::read_to_string(data.join("postgresql.conf")).unwrap();
+        for entry in std::fs::read_dir(data).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => std::fs::remove_dir_all(path).unwrap(),
+                false => std::fs::remove_file(path).unwrap(),
+            }
+        }
+        std::fs::remove_dir_all(self.store()).unwrap();
+        std::fs::create_dir(self.store()).unwrap();
+        let mut initdb = self.server.tool("initdb");
+        initdb.args(["--auth=trust", "--username=postgres", "--no-sync", "-D"]);
+        succeed(initdb.arg(data));
+        std::fs::write(data.join("postgresql.conf"), settings).unwrap();
     }
 
     /// Starts a server on what a snapshot shows.

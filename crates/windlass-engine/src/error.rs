@@ -240,6 +240,14 @@ pub enum EngineError {
         /// What is allowed.
         limit_bytes: u64,
     },
+    /// The buffers and what takes pages apart would take more memory than allowed.
+    #[error("taking pages apart needs {needed_bytes} bytes of memory, the limit is {limit_bytes}")]
+    PagesMemory {
+        /// What is needed, with the buffers.
+        needed_bytes: u64,
+        /// What is allowed.
+        limit_bytes: u64,
+    },
     /// The set's frames need larger buffers, and these do not fit into the allowed memory.
     #[error(
         "the set's frames of up to {frame_bytes} bytes need {buffers} buffers of {transfer_bytes} bytes: the memory limit is {limit_bytes} and must be at least {needed_bytes}"

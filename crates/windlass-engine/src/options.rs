@@ -215,6 +215,25 @@ impl BufferPlan {
 }
 
 impl BufferPlan {
+    /// About how much memory the compressors need to take pages apart, besides the buffers.
+    pub fn pages_bytes(&self) -> u64 {
+        self.compressors as u64 * self.frame_bytes as u64 * PAGES_BYTES_FOR_EACH
+    }
+
+    /// Whether there is memory to take pages apart. It is an error if that and the buffers would
+    /// exceed the limit.
+    pub fn check_pages(&self) -> Result<(), EngineError> {
+        let limit_bytes = self.limit_bytes;
+        let needed_bytes = self.buffer_bytes.saturating_add(self.pages_bytes());
+        if needed_bytes <= limit_bytes {
+            return Ok(());
+        }
+        Err(EngineError::PagesMemory {
+            needed_bytes,
+            limit_bytes,
+        })
+    }
+
     /// Makes each buffer hold at least `bytes`, which frames of `frame_bytes` need. It is an error
     /// if the buffers would then exceed the limit.
     pub(crate) fn grow(&mut self, bytes: usize, frame_bytes: u32) -> Result<(), EngineError> {
@@ -270,8 +289,7 @@ impl BackupOptions {
     /// About how much memory the compressors need to take pages apart, besides the buffers.
     pub fn pages_bytes(&self) -> u64 {
         let apart = self.page_frames && self.compresses();
-        let each = self.plan.frame_bytes as u64 * PAGES_BYTES_FOR_EACH;
-        u64::from(apart) * self.plan.compressors as u64 * each
+        u64::from(apart) * self.plan.pages_bytes()
     }
 
     /// Whether frames are made in buffers of their own. If not, the input is also the output.
@@ -291,6 +309,24 @@ mod tests {
             .collect();
         assert_eq!(counts, [7, 12, 17, 22, 27]);
         assert_eq!(default_buffer_count(4, 4), 28);
+    }
+
+    #[test]
+    fn the_memory_for_pages_counts_towards_the_limit() {
+        let plan = |limit: u64| {
+            let request = BufferRequest {
+                compressors: Some(2),
+                memory_limit: Some(limit << 20),
+                ..Default::default()
+            };
+            request.plan(1, 1).unwrap()
+        };
+        assert_eq!(plan(15).pages_bytes(), 8 << 20, "beside 7 MiB of buffers");
+        assert!(plan(15).check_pages().is_ok());
+        assert!(matches!(
+            plan(14).check_pages(),
+            Err(EngineError::PagesMemory { needed_bytes, .. }) if needed_bytes == 15 << 20
+        ));
     }
 
     #[test]

@@ -224,9 +224,12 @@ impl Job<'_> {
                 Ready::Sqlite(Box::new(database), plan, outputs, base)
             }
         };
-        let (Ready::Postgres(_, _, outputs, _)
-        | Ready::Sqlite(_, _, outputs, _)
-        | Ready::Fixed(_, _, outputs, _)) = &ready;
+        let (Ready::Postgres(_, plan, outputs, _)
+        | Ready::Sqlite(_, plan, outputs, _)
+        | Ready::Fixed(_, plan, outputs, _)) = &ready;
+        if self.request.pages == PageChoice::Auto && self.may_take_pages_apart() {
+            plan.check_pages()?;
+        }
         let protected = devices::protect(&self.devices, outputs)?;
         self.run.check(&protected)?;
         Ok(ready)
@@ -365,6 +368,7 @@ impl Job<'_> {
         let begun = begun.unwrap_or_else(jiff::Timestamp::now);
         let devices = self.create(&plan, (database, set_id, begun), outputs)?;
         let compression = &self.request.compression;
+        let page_frames = self.takes_pages_apart(&plan);
         let options = BackupOptions {
             plan,
             codec: compression.codec,
@@ -373,7 +377,7 @@ impl Job<'_> {
             device_rate: self.request.rates.write,
             ring: self.request.settings.ring,
             pacing: self.request.settings.emulation.pacing(),
-            page_frames: self.takes_pages_apart(),
+            page_frames,
             frame_proof: self.request.frame_proof,
         };
         self.caller.tell(&Notice::Settings {
@@ -392,8 +396,13 @@ impl Job<'_> {
         Ok((run, watch))
     }
 
-    /// Whether the run takes pages apart. Nobody does that for snapshots and chains yet.
-    fn takes_pages_apart(&self) -> bool {
+    /// Whether the run takes pages apart: only if there is memory for it.
+    fn takes_pages_apart(&self, plan: &BufferPlan) -> bool {
+        self.may_take_pages_apart() && plan.check_pages().is_ok()
+    }
+
+    /// Whether that is wanted. Nobody does it for snapshots and chains yet.
+    fn may_take_pages_apart(&self) -> bool {
         let is_postgres = matches!(self.name, DatabaseName::Postgres(_));
         let (choice, compression) = (self.request.pages, &self.request.compression);
         choice.holds(is_postgres, compression) && self.fixed.is_none()
@@ -425,7 +434,7 @@ impl Job<'_> {
     fn options_json(&self, plan: &BufferPlan) -> serde_json::Value {
         serde_json::json!({
             "compress": self.request.compression.to_string(),
-            "pages": match (self.takes_pages_apart(), self.request.frame_proof) {
+            "pages": match (self.takes_pages_apart(plan), self.request.frame_proof) {
                 (false, _) => "off",
                 (true, true) => "auto",
                 (true, false) => "auto, without proof",

@@ -263,7 +263,11 @@ impl OperationError {
     pub fn ending(&self) -> Ending {
         match self {
             Self::Engine(EngineError::Cancelled) => Ending::Interrupted,
-            Self::Engine(EngineError::Setting { .. } | EngineError::MemoryLimit { .. })
+            Self::Engine(
+                EngineError::Setting { .. }
+                | EngineError::MemoryLimit { .. }
+                | EngineError::PagesMemory { .. },
+            )
             | Self::Model(_)
             | Self::Lab(LabError::Setting { .. })
             | Self::Compression(_)

@@ -61,6 +61,11 @@ pub fn hint(error: &EngineError) -> Option<String> {
         EngineError::MemoryLimit { .. } => {
             "Lower --buffers or --transfer-size, or raise --max-memory."
         }
+        EngineError::PagesMemory { needed_bytes, .. } => {
+            return Some(format!(
+                "Pass --max-memory {needed_bytes}, or fewer --threads, or --pages off."
+            ));
+        }
         EngineError::FramesTooLarge { needed_bytes, .. } => {
             return Some(format!(
                 "Pass --max-memory {needed_bytes}, or fewer --buffers (2 are enough)."

@@ -85,6 +85,17 @@ fn a_backup_says_how_much_memory_pages_take_and_goes_without_the_proof_if_asked(
     let output = windlass(&["verify", &set]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     assert!(!back_up(&["--pages", "off"]).contains("to take them apart"));
+
+    let too_little = ["--threads", "2", "--pages", "auto", "--max-memory", "14MiB"];
+    let words = ["backup", &database, "--to", &set, "--overwrite"];
+    let output = windlass(&[&words[..], &too_little].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    let said = text(&output);
+    assert!(
+        said.contains("taking pages apart needs 15728640 bytes"),
+        "{said}"
+    );
+    assert!(said.contains("hint: Pass --max-memory 15728640"), "{said}");
 }
 
 #[test]

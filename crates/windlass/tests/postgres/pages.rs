@@ -63,6 +63,8 @@ fn a_backup_takes_pages_apart_unless_that_would_cost_time() {
     let (asked, pages) = place.back_up("asked", &["--compress", "lz4", "--pages", "auto"]);
     assert_eq!(pages, "auto");
     assert!(apart_bytes(&asked) > 4 << 20, "{asked}");
+    let (small, pages) = place.back_up("small", &["--max-memory", "8MiB"]);
+    assert_eq!((apart_bytes(&small), pages.as_str()), (0, "off"));
 }
 
 /// Each set of a chain may be of either kind.

@@ -244,12 +244,16 @@ fn directories_of_others() -> Vec<(PathBuf, u32)> {
     runtime.chain(temporary).collect()
 }
 
-/// The start time of a process; `None` if no process has this number.
+/// The start time of a process; `None` if no process has this number. One that has ended, and that
+/// its parent has not waited for, does nothing any more.
 fn process_start(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name is in brackets and may contain anything. The start is the 20th field after it.
     let (_, fields) = text.rsplit_once(')')?;
-    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+    let mut fields = fields.split_ascii_whitespace();
+    let has_ended = matches!(fields.next()?, "Z" | "X");
+    let start = fields.nth(18)?.parse().ok();
+    start.filter(|_| !has_ended)
 }
 
 fn replace(path: &Path, report: &Report) -> io::Result<()> {
@@ -316,5 +320,22 @@ mod tests {
         assert_eq!(process_start(own), process_start(own));
         assert!(process_start(own).is_some());
         assert_eq!(process_start(u32::MAX), None);
+    }
+
+    #[test]
+    fn a_process_that_nobody_has_waited_for_is_none() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = child.id();
+        assert!(process_start(pid).is_some());
+        drop(child.stdin.take());
+        let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        while !stat().contains(") Z ") {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(process_start(pid), None);
+        child.wait().unwrap();
     }
 }

@@ -25,6 +25,7 @@ mod loading;
 mod maker;
 mod record;
 mod remove;
+mod seen;
 mod state;
 mod store;
 mod taken;

@@ -5,7 +5,8 @@
 //!
 //! Invariants
 //! - No byte is given out before it is certain that the snapshot still had it: the map is asked
-//!   again after the source was read, and a snapshot that was lost meanwhile is an error.
+//!   again after the source was read, and a snapshot that was lost meanwhile is an error. So is one
+//!   whose database a server has written to without the hook.
 
 use std::fs::File;
 use std::io;
@@ -24,6 +25,7 @@ use super::control::{Control, Patience, key_of};
 use super::error::HookError;
 use super::record::{Document, Kept, copied};
 use super::remove::{control_of, why_gone};
+use super::seen::Seen;
 use super::state::why_lost;
 use super::store::{PreservedPages, Wanted};
 
@@ -42,6 +44,7 @@ pub struct HookImage {
     /// Positions in the table, by number.
     positions: Vec<(FileNo, usize)>,
     control: Control,
+    seen: Seen,
     store: OnceLock<PreservedPages>,
     open: Cache<usize, Arc<File>>,
 }
@@ -66,6 +69,7 @@ impl HookImage {
             document,
             files,
             positions,
+            seen: Seen::of(&control),
             control,
             store: OnceLock::new(),
             open: Cache::new(OPEN_FILES_MAX),
@@ -168,7 +172,9 @@ impl HookImage {
             let target = &mut into[done..done + fitted::<usize, _>(count)];
             let is_read = match found {
                 None => {
-                    self.read_source(part, at, target)? && self.is_source(part, block, blocks)?
+                    self.read_source(part, at, target)?
+                        && self.is_source(part, block, blocks)?
+                        && self.is_seen(part)?
                 }
                 Some(slot) => self.read_slot(part, (block, slot), within, target)?,
             };
@@ -190,6 +196,15 @@ impl HookImage {
             }
         }
         Ok((None, most))
+    }
+
+    /// Fails if somebody has written without the hook. A page that was read before may not be that
+    /// of the snapshot then.
+    fn is_seen(&self, part: Part<'_>) -> Result<bool, ImageError> {
+        match self.seen.holds(&self.control) {
+            true => Ok(true),
+            false => Err(self.lost(part)),
+        }
     }
 
     fn is_source(&self, part: Part<'_>, block: u64, blocks: u64) -> Result<bool, ImageError> {

@@ -17,7 +17,7 @@ use super::error::{HookError, HookIo};
 use super::store::PreservedPages;
 
 /// So many bytes of pg_control tell the hook whether it changed.
-const CONTROL_TOLD_BYTES: usize = 192;
+pub(super) const CONTROL_TOLD_BYTES: usize = 192;
 
 /// Preserves pages for the snapshots of a cluster.
 pub(crate) struct Keeper {

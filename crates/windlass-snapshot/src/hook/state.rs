@@ -10,6 +10,7 @@ use super::error::HookError;
 use super::limits::HookLimits;
 use super::record::Document;
 use super::remove::{control_of, why_gone};
+use super::seen::Seen;
 use super::store::PreservedPages;
 
 /// The state of a snapshot by the hook.
@@ -90,7 +91,8 @@ pub(crate) fn why_lost(control: &Control, number: u32) -> Option<String> {
         return Some("it was dropped".into());
     };
     match snapshot.state() {
-        Phase::Active => None,
+        Phase::Active if Seen::of(control).holds(control) => None,
+        Phase::Active => Some(words((Cause::Unseen, 0))),
         Phase::Lost => Some(words(snapshot.cause())),
         // It reached a limit.
         _ if snapshot.cause().0 != Cause::Unknown => Some(words(snapshot.cause())),

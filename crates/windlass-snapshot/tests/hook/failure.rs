@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use windlass_image::Image;
 use windlass_snapshot::hook::{self, HookError, HookImage};
 use windlass_testkit::postgres::{DEFAULT_BIN, PrivateCluster};
 
@@ -83,11 +84,26 @@ fn a_damaged_page_of_the_store_is_an_error_and_never_an_answer() {
 fn a_server_that_ran_without_the_hook_loses_every_snapshot() {
     let mut source = source();
     let snapshot = source.snapshot("one");
+    let path = source
+        .server
+        .sql("postgres", "SELECT pg_relation_filepath('t')");
+    let opened = HookImage::open(&snapshot.directory).unwrap();
+    let mut files = opened.files().0.iter();
+    let table = files.find(|entry| entry.path == path.as_bytes());
+    let table = table.unwrap().file;
+    opened.read(table, 0, &mut [0; 8192]).unwrap();
     source.server.stop("fast");
     source.server.option("-c shared_preload_libraries=");
     source.server.run();
     write(&source.server);
+    // Nobody who reads it now may take what that server wrote for the snapshot's, wherever it was
+    // opened.
+    assert_lost(&snapshot.directory, "without the hook");
+    let read = opened.read(table, 0, &mut [0; 8192]);
+    let error = read.unwrap_err().to_string();
+    assert!(error.contains("without the hook"), "{error}");
     source.server.stop("fast");
+    assert_lost(&snapshot.directory, "without the hook");
     let library = source.place.path().join("windlass.so");
     source.server.option(&format!(
         "-c shared_preload_libraries={}",

@@ -141,17 +141,9 @@ fn a_server_that_stays_stopped_is_named_with_its_state_and_the_next_command() {
         run(&subject.scratch, 1, &["snapshot", "revert", &word, "--yes"])
     };
     let said = revert(&subject, "hooked");
-    for part in [
-        "was changed without the hook",
-        "is stopped, and the cluster is as it was before",
-        "pg_ctl start",
-    ] {
-        assert!(said.contains(part), "{part}: {said}");
-    }
-    subject.cluster.configure(&[load("")]);
-    subject.cluster.run();
+    assert!(said.contains("was changed without the hook"), "{said}");
+    // It is refused before anything is stopped.
     assert_eq!(subject.rows(), after);
-    subject.cluster.configure(&[load("no_such_library")]);
     let said = revert(&subject, "copied");
     for part in [
         "is stopped, and the revert was cut off",

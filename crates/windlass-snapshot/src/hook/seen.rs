@@ -1,0 +1,94 @@
+//! Whether all that was written to a data directory went through the hook.
+//!
+//! A server writes pg_control when it starts, before it changes its data, and the hook notes the
+//! checksum of what it saw. Another checksum means that a server runs, or ran, without the hook.
+//! The next server with the hook finds that out as well; until then only readers can.
+//!
+//! Invariants
+//! - A page of the database's own files is given out only if this was asked after it was read.
+//! - A server that is just writing pg_control is waited for, and so is not taken for another one.
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::{Duration, Instant, SystemTime};
+
+use windlass_engine::media::crc32c;
+
+use super::control::Control;
+use super::keeper::CONTROL_TOLD_BYTES;
+use crate::cluster::CONTROL_PATH;
+
+/// How long the hook may take to note what was written.
+const NOTED_WITHIN: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Watches pg_control of a data directory.
+pub(super) struct Seen {
+    path: PathBuf,
+    /// The file when it was last found to be as the hook saw it.
+    proven: Mutex<Option<Times>>,
+}
+
+/// What changes whenever somebody writes to a file.
+type Times = (u64, i64, i64, i64, i64);
+
+impl Seen {
+    pub(super) fn of(control: &Control) -> Self {
+        Self {
+            path: control.data().join(CONTROL_PATH),
+            proven: Mutex::new(None),
+        }
+    }
+
+    /// Whether nobody has written without the hook. A file that cannot be read says nothing: during
+    /// a revert there is none, and no server either.
+    pub(super) fn holds(&self, control: &Control) -> bool {
+        let begun = Instant::now();
+        loop {
+            let Ok(found) = self.path.metadata() else {
+                return true;
+            };
+            if self.is_as_seen(control, &found) {
+                return true;
+            }
+            let age = found.modified().ok();
+            let age = age.and_then(|at| SystemTime::now().duration_since(at).ok());
+            if age.is_some_and(|age| age > NOTED_WITHIN) || begun.elapsed() > NOTED_WITHIN {
+                return false;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    fn is_as_seen(&self, control: &Control, found: &std::fs::Metadata) -> bool {
+        let times = times(found);
+        let mut proven = self
+            .proven
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if *proven == Some(times) {
+            return true;
+        }
+        let mut told = [0; CONTROL_TOLD_BYTES];
+        let read = File::open(&self.path).and_then(|file| file.read_exact_at(&mut told, 0));
+        let seen = control.memory().control_crc();
+        if read.is_err() {
+            return true;
+        }
+        let is_seen = seen == 0 || seen == crc32c(&told);
+        if is_seen {
+            *proven = Some(times);
+        }
+        is_seen
+    }
+}
+
+fn times(found: &std::fs::Metadata) -> Times {
+    let (written, changed) = (
+        (found.mtime(), found.mtime_nsec()),
+        (found.ctime(), found.ctime_nsec()),
+    );
+    (found.ino(), written.0, written.1, changed.0, changed.1)
+}

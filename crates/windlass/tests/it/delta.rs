@@ -246,7 +246,9 @@ fn a_delta_that_is_killed_starts_no_server_and_can_be_repeated() {
             restored.check(&into);
         }
     }
-    assert!(kills > 12, "only {kills} kills");
+    // strace counts the calls of each thread, so it depends on the machine which of the higher
+    // numbers are reached.
+    assert!(kills > 8, "only {kills} kills");
 }
 
 impl Restored {

@@ -129,7 +129,8 @@ fn a_backup_under_load_with_pages_apart_is_the_source_at_its_stop_position() {
     let (_place, _source, outcome) = live_round_trip(options, true);
     assert!(outcome.facts.checksums.pages_checked > 10_000);
     let pages = outcome.report.pages.unwrap();
-    assert!(pages.apart_bytes > 50_000_000, "{pages:?}");
+    // The accounts of pgbench stay as they are: they become very small without that.
+    assert!(pages.apart_bytes > 10_000_000, "{pages:?}");
     assert_eq!(pages.wrong_frames, 0, "{pages:?}");
 }
 

@@ -11,7 +11,9 @@ use windlass_engine::{Progress, SetEntry};
 use windlass_operations::owners::this_user;
 use windlass_operations::places::{How, Identity, short_id};
 use windlass_operations::snapshots::Settled;
-use windlass_operations::{FilePlan, Notice, Observer, OperationError, RecoveryPlan, chain};
+use windlass_operations::{
+    FilePlan, Notice, Observer, OperationError, RecoveryError, RecoveryPlan, chain,
+};
 use windlass_postgres::{NameFault, Timeline, user_shown};
 
 use crate::cli::Global;
@@ -134,10 +136,19 @@ impl Terminal {
         }
     }
 
-    /// Why a restore takes no log. A place without log needs no word.
+    /// Why a restore takes no log. A place without log needs no word. If the log has transactions
+    /// that the result lacks, that is a warning.
     fn ends(&self, why: &OperationError) {
-        if let OperationError::Recovery(why) = why {
-            self.note(&format!("ends with the set: {why}"));
+        match why {
+            OperationError::Recovery(
+                why @ RecoveryError::NotLinked {
+                    has_later: true, ..
+                },
+            ) => {
+                output::degrade(&format!("ends with the set: {why}, and it ends later"));
+            }
+            OperationError::Recovery(why) => self.note(&format!("ends with the set: {why}")),
+            _ => {}
         }
     }
 

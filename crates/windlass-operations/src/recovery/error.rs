@@ -33,6 +33,8 @@ pub enum RecoveryError {
     NotLinked {
         /// The place.
         place: PathBuf,
+        /// Whether the log ends later than the set.
+        has_later: bool,
     },
     /// The log of a SQLite database ends before the point.
     #[error("{target} is not in the log, which has every transaction up to {end}{}", lost(*is_last))]

@@ -69,7 +69,9 @@ pub(super) fn plan(
         return Err(RepositoryError::NoLog { place, system }.into());
     }
     let Some(from) = link(&log, &standing)? else {
-        return Err(RecoveryError::NotLinked { place }.into());
+        let finished = set.description().facts.finished.parse().ok();
+        let has_later = finished.map_or(Ok(true), |finished| has_later(&log, finished))?;
+        return Err(RecoveryError::NotLinked { place, has_later }.into());
     };
     let (to, moment) = last_commit(&log, from, request)?;
     Ok(Some(FilePlan {
@@ -80,6 +82,30 @@ pub(super) fn plan(
         moment,
         log,
     }))
+}
+
+/// Whether the newest timeline has a state, or a transaction, that is later than this moment.
+fn has_later(log: &LogPlace, moment_of_set: Timestamp) -> Result<bool, OperationError> {
+    let Some(newest) = log.timelines()?.last().copied() else {
+        return Ok(false);
+    };
+    let mut reader = CommitReader::new(log, newest)?;
+    let mut before = None;
+    loop {
+        match reader.next_record() {
+            Ok(Some(record)) => {
+                let head = record.head();
+                let is_new = before.is_none_or(|number| number < head.number);
+                if is_new && moment(head.by_nanos) > moment_of_set {
+                    return Ok(true);
+                }
+                before = Some(head.number);
+            }
+            // What is behind a gap is later still.
+            Err(RepositoryError::Gap { .. }) => return Ok(true),
+            other => return Ok(other?.is_some()),
+        }
+    }
 }
 
 /// The last transaction up to the point.

@@ -327,6 +327,37 @@ fn the_newest_state_is_never_that_of_an_older_set() {
     assert!(code == 1 && said.contains("hint: "), "{said}");
 }
 
+/// A set that the log does not have is restored alone, and nobody takes it for the newest state.
+#[test]
+fn transactions_behind_a_set_that_cannot_be_reached_are_a_warning() {
+    let receiving = Receiving::new();
+    let mut shell = receiving.place.ledger.shell();
+    commit(&receiving.place, &mut shell, 21);
+    assert_eq!(receiving.back_up("log").0, 3);
+    commit(&receiving.place, &mut shell, 22);
+    assert_eq!(receiving.back_up("full").0, 0);
+    // Nobody captures this transaction before the log begins again.
+    shell.run("PRAGMA wal_checkpoint(TRUNCATE);");
+    commit(&receiving.place, &mut shell, 23);
+    shell.run("PRAGMA wal_checkpoint(TRUNCATE);");
+    commit(&receiving.place, &mut shell, 24);
+    assert_eq!(receiving.back_up("log").0, 3);
+    let into = receiving.place.path("restored.db");
+    let sets = receiving.place.arg("sets");
+    let words = [
+        "restore",
+        &sets,
+        "--into",
+        into.to_str().unwrap(),
+        "--quiet",
+    ];
+    let output = windlass(&words);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("it ends later"), "{said}");
+    assert_eq!(receiving.place.ledger.check(&into), 22);
+}
+
 /// Killed at each of its first durable writes, it has claimed no time whose transactions it lacks.
 #[test]
 fn a_killed_copy_of_the_log_claims_no_time_that_it_did_not_capture() {

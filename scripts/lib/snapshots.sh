@@ -53,6 +53,33 @@ creations_under_load() {
     wait "$load"
 }
 
+# Tables of one page, 2,500 in a statement, until there are so many files.
+readonly many_files=50000
+make_many_files() {
+    local first
+    for ((first = 1; first <= many_files; first += 2500)); do
+        as_server "$PG_BINDIR/psql" -XqAt --host "$snapshot_cluster/socket" --username postgres postgres --command "DO \$\$ BEGIN
+            FOR i IN $first..$((first + 2499)) LOOP EXECUTE format('CREATE TABLE many_%s AS SELECT 1 AS i', i); END LOOP; END \$\$"
+    done
+    cluster_psql "$snapshot_cluster" postgres --command CHECKPOINT >/dev/null
+}
+
+# After the rounds, because no other number is about so many files.
+creations_of_many_files() {
+    local load
+    snapshots_start "$snapshot_library"
+    make_many_files
+    record_creation "pause, $many_files files, idle" --checkpoint none
+    snapshot_tps 30 >/dev/null &
+    load=$!
+    sleep 2
+    for ((round = 1; round <= pairs; round++)); do
+        record_creation "pause, $many_files files, 8 clients" --checkpoint none
+    done
+    wait "$load"
+    cluster_stop "$snapshot_cluster"
+}
+
 snapshot_round() {
     local name
     snapshots_start
@@ -100,6 +127,7 @@ bench_snapshots() {
     as_server "$PG_BINDIR/pgbench" --initialize --quiet --scale "$pgbench_scale" --host "$snapshot_cluster/socket" --username postgres postgres 2>/dev/null
     cluster_stop "$snapshot_cluster"
     for ((round = 1; round <= pairs; round++)); do snapshot_round; done
+    creations_of_many_files
     echo "ratios of transactions a second, medians of $pairs rounds:"
     echo "  library loaded, to none:                    $(phase_ratio loaded plain)"
     echo "  one snapshot, in its first $first_seconds seconds, to loaded: $(phase_ratio 'one, first seconds' loaded)"

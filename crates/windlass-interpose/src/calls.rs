@@ -57,12 +57,32 @@ const fn one(names: &'static [&'static CStr], by: fn() -> *const c_void) -> Repl
     Replacement { names, by }
 }
 
+/// What a call does with a name.
+enum Name {
+    /// It comes, or a directory goes.
+    Made(c_int, *const c_char),
+    /// It goes, or leads to another file.
+    Lost(c_int, *const c_char),
+}
+
 /// Makes a call that changes names only: nobody makes one while the server is paused.
-fn named<T>(call: impl FnOnce() -> T) -> T {
-    match enter() {
-        Some(entered) => entered.call(call),
-        None => call(),
+fn named<T>(names: &[Name], call: impl FnOnce() -> T) -> T {
+    let Some(entered) = enter() else {
+        return call();
+    };
+    for name in names {
+        let (Name::Made(directory, path) | Name::Lost(directory, path)) = *name;
+        if path.is_null() {
+            continue;
+        }
+        // SAFETY: the caller's path ends with a zero.
+        let path = unsafe { CStr::from_ptr(path) };
+        match name {
+            Name::Made(..) => entered.before_name(directory, path),
+            Name::Lost(..) => entered.before_loss(directory, path),
+        }
     }
+    entered.call(call)
 }
 
 fn written<T>(fd: c_int, bytes: size_t, offset: Option<off64_t>, call: impl FnOnce() -> T) -> T {
@@ -183,9 +203,11 @@ unsafe extern "C" fn openat(
     let Some(entered) = enter() else {
         return call();
     };
+    // SAFETY: the caller's path ends with a zero.
+    let name = unsafe { CStr::from_ptr(path) };
+    entered.before_name(directory, name);
     if flags & libc::O_TRUNC != 0 && directory == libc::AT_FDCWD {
-        // SAFETY: the caller's path ends with a zero.
-        entered.before_cut_at(unsafe { CStr::from_ptr(path) }, 0);
+        entered.before_cut_at(name, 0);
     }
     entered.call(call)
 }
@@ -208,6 +230,7 @@ unsafe extern "C" fn truncate(path: *const c_char, length: off64_t) -> c_int {
     };
     // SAFETY: the caller's path ends with a zero.
     let name = unsafe { CStr::from_ptr(path) };
+    entered.before_name(libc::AT_FDCWD, name);
     if length == 0 && is_emptied(&entered, name) {
         return entered.call(|| 0);
     }
@@ -236,6 +259,7 @@ fn is_emptied(entered: &Entered, path: &CStr) -> bool {
         made => made,
     };
     let Ok(fd) = made else { return false };
+    entered.before_loss(libc::AT_FDCWD, path);
     // SAFETY: the descriptor is ours, and both paths end with a zero.
     let done =
         unsafe { libc::fchmod(fd, mode) == 0 && libc::rename(empty.as_ptr(), path.as_ptr()) == 0 };
@@ -270,8 +294,14 @@ fn name_beside<'a>(path: &CStr, into: &'a mut [u8; PATH_BYTES_MAX]) -> Option<&'
 }
 
 unsafe extern "C" fn posix_fallocate(fd: c_int, offset: off64_t, bytes: off64_t) -> c_int {
-    // SAFETY: the caller's own arguments. What is there stays as it is.
-    named(|| unsafe { libc::posix_fallocate64(fd, offset, bytes) })
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { libc::posix_fallocate64(fd, offset, bytes) };
+    let Some(entered) = enter() else {
+        return call();
+    };
+    // What is there stays as it is.
+    entered.before_growth(fd);
+    entered.call(call)
 }
 
 unsafe extern "C" fn fallocate(fd: c_int, mode: c_int, offset: off64_t, bytes: off64_t) -> c_int {
@@ -281,8 +311,11 @@ unsafe extern "C" fn fallocate(fd: c_int, mode: c_int, offset: off64_t, bytes: o
         return call();
     };
     // Some modes move everything behind the range.
-    if mode & !libc::FALLOC_FL_KEEP_SIZE != 0 {
-        entered.before_cut(fd, offset);
+    match mode & !libc::FALLOC_FL_KEEP_SIZE {
+        0 => {
+            entered.before_growth(fd);
+        }
+        _ => entered.before_cut(fd, offset),
     }
     entered.call(call)
 }
@@ -308,17 +341,25 @@ unsafe extern "C" fn copy_file_range(
 
 unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
     // SAFETY: the caller's own argument.
-    named(|| unsafe { libc::unlink(path) })
+    named(&[Name::Lost(libc::AT_FDCWD, path)], || unsafe {
+        libc::unlink(path)
+    })
 }
 
 unsafe extern "C" fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: the caller's own arguments.
-    named(|| unsafe { libc::unlinkat(directory, path, flags) })
+    named(&[Name::Lost(directory, path)], || unsafe {
+        libc::unlinkat(directory, path, flags)
+    })
 }
 
 unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
+    let names = [
+        Name::Lost(libc::AT_FDCWD, from),
+        Name::Lost(libc::AT_FDCWD, to),
+    ];
     // SAFETY: the caller's own arguments.
-    named(|| unsafe { libc::rename(from, to) })
+    named(&names, || unsafe { libc::rename(from, to) })
 }
 
 unsafe extern "C" fn renameat(
@@ -327,26 +368,40 @@ unsafe extern "C" fn renameat(
     to_directory: c_int,
     to: *const c_char,
 ) -> c_int {
+    let names = [
+        Name::Lost(from_directory, from),
+        Name::Lost(to_directory, to),
+    ];
     // SAFETY: the caller's own arguments.
-    named(|| unsafe { libc::renameat(from_directory, from, to_directory, to) })
+    named(&names, || unsafe {
+        libc::renameat(from_directory, from, to_directory, to)
+    })
 }
 
 unsafe extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
     // SAFETY: the caller's own arguments.
-    named(|| unsafe { libc::link(from, to) })
+    named(&[Name::Made(libc::AT_FDCWD, to)], || unsafe {
+        libc::link(from, to)
+    })
 }
 
 unsafe extern "C" fn symlink(from: *const c_char, to: *const c_char) -> c_int {
     // SAFETY: the caller's own arguments.
-    named(|| unsafe { libc::symlink(from, to) })
+    named(&[Name::Made(libc::AT_FDCWD, to)], || unsafe {
+        libc::symlink(from, to)
+    })
 }
 
 unsafe extern "C" fn mkdir(path: *const c_char, mode: mode_t) -> c_int {
     // SAFETY: the caller's own arguments.
-    named(|| unsafe { libc::mkdir(path, mode) })
+    named(&[Name::Made(libc::AT_FDCWD, path)], || unsafe {
+        libc::mkdir(path, mode)
+    })
 }
 
 unsafe extern "C" fn rmdir(path: *const c_char) -> c_int {
     // SAFETY: the caller's own argument.
-    named(|| unsafe { libc::rmdir(path) })
+    named(&[Name::Made(libc::AT_FDCWD, path)], || unsafe {
+        libc::rmdir(path)
+    })
 }

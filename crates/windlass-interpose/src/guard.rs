@@ -7,8 +7,11 @@
 
 use core::ffi::{CStr, c_int};
 
-use windlass_layout::hook::{FileKey, Memory, is_tracked};
+use windlass_layout::hook::{
+    FileKey, Memory, is_noting, is_tracked, note_file, note_path, spoil_journal,
+};
 
+use crate::graves;
 use crate::pages::{self, Changed};
 use crate::shared::{self, Own};
 use crate::system::{self, Patience};
@@ -39,36 +42,76 @@ impl Entered {
         self.memory.newest() != 0
     }
 
-    /// The open file, if a snapshot has it.
-    fn tracked(&self, fd: c_int) -> Option<Changed> {
-        let stat = system::stat_of(fd).filter(|stat| stat.is_regular)?;
-        let key = stat.key;
-        is_tracked(self.memory, key).then_some(Changed { fd, key })
+    /// Whether anybody wants to know which files change.
+    fn is_watched(&self) -> bool {
+        self.has_snapshots() || is_noting(self.memory)
     }
 
     /// Preserves what a write of `bytes` bytes changes. Without an offset it is at the position of
     /// the descriptor.
     pub(crate) fn before_write(&self, fd: c_int, bytes: usize, offset: Option<i64>) {
-        if !self.has_snapshots() || bytes == 0 {
+        if !self.is_watched() || bytes == 0 {
             return;
         }
-        let Some(file) = self.tracked(fd) else { return };
-        let Some(from) = offset.or_else(|| position(fd)) else {
+        let Some(stat) = system::stat_of(fd).filter(|stat| stat.is_regular) else {
             return;
         };
-        let Ok(from) = u64::try_from(from) else {
-            return;
-        };
-        self.keep(file, from, from.saturating_add(bytes as u64));
+        let key = stat.key;
+        let from = offset.or_else(|| position(fd));
+        let from = from.and_then(|from| u64::try_from(from).ok());
+        let to = from.map(|from| from.saturating_add(bytes as u64));
+        if is_noting(self.memory) && to.is_none_or(|to| to > stat.bytes) {
+            note_file(self.memory, key);
+        }
+        if let (Some(from), Some(to)) = (from, to)
+            && is_tracked(self.memory, key)
+        {
+            self.keep(Changed { fd, key }, from, to);
+        }
     }
 
-    /// Preserves everything from a byte on.
+    /// Preserves everything from a byte on: the length changes.
     pub(crate) fn before_cut(&self, fd: c_int, length: i64) {
+        let Some(key) = self.before_growth(fd) else {
+            return;
+        };
+        if let Ok(from) = u64::try_from(length)
+            && is_tracked(self.memory, key)
+        {
+            self.keep(Changed { fd, key }, from, u64::MAX);
+        }
+    }
+
+    /// The length of an open file changes, and what it has stays.
+    pub(crate) fn before_growth(&self, fd: c_int) -> Option<FileKey> {
+        if !self.is_watched() {
+            return None;
+        }
+        let stat = system::stat_of(fd).filter(|stat| stat.is_regular)?;
+        note_file(self.memory, stat.key);
+        Some(stat.key)
+    }
+
+    /// A name comes, or leads to another file.
+    pub(crate) fn before_name(&self, directory: c_int, path: &CStr) {
+        if !is_noting(self.memory) {
+            return;
+        }
+        match is_plain(directory, path) {
+            true => note_path(self.memory, path.to_bytes()),
+            false => spoil_journal(self.memory),
+        }
+    }
+
+    /// A name goes, or leads to another file. The one that has it now may lose its last name.
+    pub(crate) fn before_loss(&self, directory: c_int, path: &CStr) {
+        self.before_name(directory, path);
         if !self.has_snapshots() {
             return;
         }
-        if let (Some(file), Ok(from)) = (self.tracked(fd), u64::try_from(length)) {
-            self.keep(file, from, u64::MAX);
+        match is_plain(directory, path) {
+            true => graves::pin(self.memory, path),
+            false => graves::cannot_pin(self.memory, directory, path),
         }
     }
 
@@ -108,6 +151,11 @@ impl Entered {
         system::set_errno(errno);
         result
     }
+}
+
+/// Whether a path begins in the data directory, where the server is, or is absolute.
+fn is_plain(directory: c_int, path: &CStr) -> bool {
+    directory == libc::AT_FDCWD || path.to_bytes().starts_with(b"/")
 }
 
 /// Where the next write of a descriptor goes.

@@ -25,6 +25,7 @@ extern crate std;
 mod calls;
 mod checksum;
 mod elf;
+mod graves;
 mod guard;
 mod module;
 mod pages;

@@ -20,6 +20,7 @@ pub(crate) struct Stat {
     pub(crate) key: FileKey,
     pub(crate) is_regular: bool,
     pub(crate) mode: u32,
+    pub(crate) bytes: u64,
 }
 
 pub(crate) fn errno() -> c_int {
@@ -81,10 +82,29 @@ pub(crate) fn stat_at(path: &CStr) -> Option<Stat> {
     stat(libc::AT_FDCWD, path, 0)
 }
 
+/// What statx says of a name: of a link itself, and not of what it leads to.
+pub(crate) fn link_stat_at(path: &CStr) -> Option<Stat> {
+    stat_below(libc::AT_FDCWD, path)
+}
+
+/// The same of a name below an open directory.
+pub(crate) fn stat_below(directory: c_int, path: &CStr) -> Option<Stat> {
+    stat(directory, path, libc::AT_SYMLINK_NOFOLLOW)
+}
+
+/// Gives a file another name.
+pub(crate) fn link(path: &CStr, other: &CStr) -> Result<(), c_int> {
+    // SAFETY: both paths end with a zero.
+    if unsafe { libc::link(path.as_ptr(), other.as_ptr()) } == 0 {
+        return Ok(());
+    }
+    Err(errno())
+}
+
 /// statx and not fstat: asking for the times would make the next write update them.
 fn stat(fd: c_int, path: &CStr, flags: c_int) -> Option<Stat> {
     let mut found = MaybeUninit::<libc::statx>::uninit();
-    let mask = libc::STATX_INO | libc::STATX_TYPE | libc::STATX_MODE;
+    let mask = libc::STATX_INO | libc::STATX_TYPE | libc::STATX_MODE | libc::STATX_SIZE;
     let flags = flags | libc::AT_STATX_DONT_SYNC;
     // SAFETY: the path ends with a zero, and the structure is as large as the call expects.
     let answer = unsafe { libc::statx(fd, path.as_ptr(), flags, mask, found.as_mut_ptr()) };
@@ -98,6 +118,7 @@ fn stat(fd: c_int, path: &CStr, flags: c_int) -> Option<Stat> {
         key: FileKey::new(found.stx_dev_major, found.stx_dev_minor, found.stx_ino),
         is_regular: mode & libc::S_IFMT == libc::S_IFREG,
         mode: mode & 0o7777,
+        bytes: found.stx_size,
     })
 }
 

@@ -23,9 +23,11 @@
 //! sequentially consistent on both sides, so no side needs a barrier of its own.
 
 mod chain;
+mod journal;
 mod limits;
 mod lock;
 mod memory;
+mod names;
 mod process;
 mod reader;
 mod saved;
@@ -33,11 +35,16 @@ mod snapshot;
 mod writer;
 
 pub use chain::{Moved, Unpublished, claim, drain, merge, publish, release, unlink};
+pub use journal::{
+    JOURNAL_ENTRY_WORDS, JOURNAL_PATH_BYTES_MAX, Noted, begin_journal, end_journal, is_noting,
+    journal_extent, note_file, note_path, read_journal, spoil_journal,
+};
 pub use limits::end;
 pub use memory::{
     AREA_BYTES_AT, CLUSTER_BYTES_AT, CONTROL_BYTES, Cause, MAGIC, Memory, Phase, SNAPSHOTS_MAX,
     VERSION,
 };
+pub use names::{GRAVE_NAME_BYTES, GRAVEYARD_SUFFIX, lose_unpinned, needs_grave, needs_pin};
 pub use process::{Busy, Process, Waiter, grace, pause, resume};
 pub use reader::{Found, Reading, find, is_lost};
 pub use saved::{

@@ -55,7 +55,7 @@ use databases::Databases;
 pub use expected::ExpectedChanges;
 pub use foreseen::Foreseen;
 pub(crate) use log::BackupLabel;
-pub use paused::{CrashState, Pinned};
+pub use paused::{ChangedFiles, CrashState, Pinned};
 pub use request::{BackupRequest, Chain};
 use running::{Backup, Begun};
 use since::SUMMARIES_SINCE;

@@ -66,8 +66,8 @@ mod windows;
 mod written;
 
 pub use backup::{
-    BackupOutcome, BackupRequest, Bracket, BracketEnd, BracketFiles, Chain, CrashState,
-    ExpectedChanges, Foreseen, Pinned,
+    BackupOutcome, BackupRequest, Bracket, BracketEnd, BracketFiles, Chain, ChangedFiles,
+    CrashState, ExpectedChanges, Foreseen, Pinned,
 };
 pub use chain::{ChainBase, ChainFault};
 pub use checksum::{PageState, judge_page, page_checksum};

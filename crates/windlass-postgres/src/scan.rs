@@ -17,7 +17,10 @@
 
 mod again;
 mod catalogs;
+mod changed;
 mod unlisted;
+
+pub(crate) use changed::scan_changed;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -59,6 +62,8 @@ pub(crate) struct ScanRules {
 pub(crate) struct Scanned {
     pub(crate) listing: Listing,
     pub(crate) warnings: Vec<Warning>,
+    /// The directories that were listed.
+    pub(crate) directories: HashSet<Vec<u8>>,
 }
 
 /// Lists the data directory.
@@ -68,7 +73,9 @@ pub(crate) fn scan(rules: &ScanRules) -> Result<Scanned, PostgresError> {
     scanner.read_again()?;
     scanner.look_for_unlisted()?;
     scanner.remove_unlogged();
+    let directories = scanner.listed.iter().map(|it| it.path().to_vec());
     Ok(Scanned {
+        directories: directories.collect(),
         listing: scanner.listing,
         warnings: scanner.warnings,
     })

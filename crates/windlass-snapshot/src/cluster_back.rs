@@ -234,7 +234,7 @@ impl ClusterBack {
         let live = tree::live(&self.data, &version)?;
         let kept = writing.keep((live, pending), control, target, cancel)?;
         progress.set_phase("writing pages");
-        tree::shape(&self.data, &version, target.tree())?;
+        writing.shape(&version, target.tree())?;
         let mut reverted = writing.write(&kept, target, cancel)?;
         progress.set_phase("replacing the log");
         log::take(&self.data, pending)?;

@@ -4,12 +4,16 @@
 
 #[path = "../../../windlass-layout/src/hook/chain.rs"]
 mod chain;
+#[path = "../../../windlass-layout/src/hook/journal.rs"]
+mod journal;
 #[path = "../../../windlass-layout/src/hook/limits.rs"]
 mod limits;
 #[path = "../../../windlass-layout/src/hook/lock.rs"]
 mod lock;
 #[path = "../../../windlass-layout/src/hook/memory.rs"]
 mod memory;
+#[path = "../../../windlass-layout/src/hook/names.rs"]
+mod names;
 #[path = "../../../windlass-layout/src/hook/process.rs"]
 mod process;
 #[path = "../../../windlass-layout/src/hook/reader.rs"]
@@ -20,7 +24,11 @@ mod snapshot;
 mod writer;
 
 pub use chain::{Moved, Unpublished, claim, drain, merge, publish, release, unlink};
-pub use memory::{AREA_BYTES_AT, Cause, Memory};
+pub use journal::{
+    JOURNAL_ENTRY_WORDS, Noted, begin_journal, end_journal, note_file, note_path, read_journal,
+};
+pub use memory::{AREA_BYTES_AT, Cause, Memory, SNAPSHOTS_MAX};
+pub use names::{lose_unpinned, needs_grave, needs_pin};
 pub use process::{Busy, Process, Waiter, grace, pause, resume};
 pub use reader::{Found, Reading, find, is_lost};
 pub use snapshot::{FileKey, FileLink, FileRecord, Limits, Snapshot};

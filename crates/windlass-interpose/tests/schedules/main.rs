@@ -17,6 +17,7 @@ use shuttle::{Config, Runner};
 mod chain;
 mod death;
 mod hook;
+mod names;
 mod world;
 mod writers;
 

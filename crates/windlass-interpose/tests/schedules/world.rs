@@ -6,8 +6,8 @@ use shuttle::thread;
 
 use crate::hook::{
     Busy, Cause, Fault, FileKey, FileLink, FileRecord, Found, Memory, Moved, Process, Reading,
-    Snapshot, System, Waiter, claim, drain, find, grace, merge, pause, preserve, publish, release,
-    resume, unlink,
+    Snapshot, System, Waiter, claim, drain, find, grace, merge, needs_grave, needs_pin, pause,
+    preserve, publish, release, resume, unlink,
 };
 use crate::map::Slot;
 use crate::store::SlotEntry;
@@ -21,6 +21,7 @@ const SLOTS: usize = 16;
 const INDEX_RECORDS: u32 = 2;
 const SNAPSHOT_AREA: usize = 32;
 const SNAPSHOTS: usize = 4;
+const JOURNAL_AREA: usize = 64;
 /// What a freed slot holds: nobody may ever read it.
 pub const FREED: u32 = u32::MAX;
 
@@ -36,6 +37,11 @@ pub struct World {
     pub over: AtomicU32,
     /// The store takes no more pages.
     pub full: AtomicU32,
+    /// How long the file is, for those who make it longer.
+    pub length: AtomicU32,
+    /// Whether the file has its name, and whether it has one in the graveyard.
+    pub name: AtomicU32,
+    pub grave: AtomicU32,
     /// How often the loss of snapshots was told.
     pub told: AtomicU32,
 }
@@ -59,7 +65,7 @@ impl World {
         let area = usize::try_from(crate::hook::AREA_BYTES_AT / 4).unwrap();
         let numbers = |count: usize| (0..count).map(|_| AtomicU32::new(0)).collect();
         let world = Self {
-            words: numbers(area + SNAPSHOTS * SNAPSHOT_AREA),
+            words: numbers(area + SNAPSHOTS * SNAPSHOT_AREA + JOURNAL_AREA),
             source: (0..BLOCKS)
                 .map(|block| AtomicU32::new(100 + block))
                 .collect(),
@@ -69,6 +75,9 @@ impl World {
             over: AtomicU32::new(0),
             full: AtomicU32::new(0),
             told: AtomicU32::new(0),
+            length: AtomicU32::new(0),
+            name: AtomicU32::new(1),
+            grave: AtomicU32::new(0),
         };
         world.memory().format(8192);
         Arc::new(world)
@@ -86,6 +95,29 @@ impl World {
             if let Found::Slot(slot) = find(memory, number, FILE, block) {
                 let durable = self.durable[slot as usize].load(Ordering::SeqCst);
                 assert_eq!(durable, 1, "block {block} of {number}");
+            }
+        }
+    }
+
+    /// The words for a journal.
+    pub fn journal_at(&self) -> u64 {
+        crate::hook::AREA_BYTES_AT / 4 + (SNAPSHOTS * SNAPSHOT_AREA) as u64
+    }
+
+    pub fn word(&self, at: u64) -> u32 {
+        self.words[usize::try_from(at).unwrap()].load(Ordering::SeqCst)
+    }
+
+    pub fn set_word(&self, at: u64, value: u32) {
+        self.words[usize::try_from(at).unwrap()].store(value, Ordering::SeqCst);
+    }
+
+    /// A file without a name is gone, and its inode becomes that of another file.
+    fn free_if_nameless(&self) {
+        let load = |name: &AtomicU32| name.load(Ordering::SeqCst);
+        if load(&self.name) == 0 && load(&self.grave) == 0 {
+            for page in &self.source {
+                page.store(FREED, Ordering::SeqCst);
             }
         }
     }
@@ -138,7 +170,7 @@ impl Actor {
     }
 
     /// Builds a snapshot of the file; it is not published yet.
-    fn build(&self) -> crate::hook::Unpublished<'_> {
+    fn build(&self, link: FileLink) -> crate::hook::Unpublished<'_> {
         let memory = self.world.memory();
         let built = claim(memory).unwrap();
         let area = usize::try_from(crate::hook::AREA_BYTES_AT / 4).unwrap();
@@ -151,7 +183,7 @@ impl Actor {
             key: FILE,
             first: 0,
             blocks: BLOCKS,
-            link: FileLink::default(),
+            link,
         };
         built.0.add(&record).unwrap();
         built
@@ -159,20 +191,25 @@ impl Actor {
 
     /// Makes a durable snapshot, as [`Actor::creates`] makes another one.
     pub fn creates_durable(&mut self, token: u32) -> Option<(u32, Vec<u32>)> {
-        self.makes(token, 1)
+        self.makes(token, 1, FileLink::default())
+    }
+
+    /// Makes one that has no link to the file.
+    pub fn creates_late(&mut self, token: u32) -> Option<(u32, Vec<u32>)> {
+        self.makes(token, 0, FileLink::NONE)
     }
 
     /// Makes a snapshot of one moment. Returns its number and what it must show; `None` if somebody
     /// did not wait.
     pub fn creates(&mut self, token: u32) -> Option<(u32, Vec<u32>)> {
-        self.makes(token, 0)
+        self.makes(token, 0, FileLink::default())
     }
 
-    fn makes(&mut self, token: u32, tag: u64) -> Option<(u32, Vec<u32>)> {
+    fn makes(&mut self, token: u32, tag: u64, link: FileLink) -> Option<(u32, Vec<u32>)> {
         let world = Arc::clone(&self.world);
         let memory = world.memory();
         let patience = Self::new(&world, self.pid);
-        let built = patience.build();
+        let built = patience.build(link);
         built.0.set_tag(tag);
         if pause(memory, token, self).is_err() {
             return None;
@@ -206,6 +243,24 @@ impl Actor {
             }
         }
         release(&snapshot);
+        if !needs_grave(memory, FILE) {
+            world.grave.store(0, Ordering::SeqCst);
+            world.free_if_nameless();
+        }
+    }
+
+    /// Removes the file, as the hook and the server do it.
+    pub fn removes(&mut self, process: &mut Process) {
+        let world = Arc::clone(&self.world);
+        let memory = world.memory();
+        process.enter(memory, self);
+        if needs_pin(memory, FILE) {
+            world.grave.store(1, Ordering::SeqCst);
+        }
+        self.calls();
+        world.name.store(0, Ordering::SeqCst);
+        world.free_if_nameless();
+        process.leave(memory);
     }
 
     fn waits(&self, waited: Result<(), Busy>) {

@@ -11,7 +11,7 @@ use crate::sync::{
 /// The first word: the memory is that of a write hook.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"WLHK");
 /// The version of this layout.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// How many snapshots a database can have.
 pub const SNAPSHOTS_MAX: u32 = SNAPSHOTS;
 /// The length of the memory's file. Only what is in use of it takes memory.
@@ -36,6 +36,11 @@ const NEXT_SLOT_AT: usize = 20;
 const STORE_AT: usize = 21;
 const CHANGES_AT: usize = 22;
 const NEXT_NUMBER_AT: usize = 23;
+/// Two words.
+pub(super) const JOURNAL_AT: usize = 24;
+pub(super) const JOURNAL_ENTRIES_AT: usize = 26;
+pub(super) const JOURNAL_NEXT_AT: usize = 27;
+pub(super) const JOURNAL_SPOILED_AT: usize = 28;
 const PATH_BYTES_AT: usize = 31;
 const PATH_AT: usize = 32;
 const PATH_WORDS: usize = HEADER_WORDS / 2;
@@ -106,6 +111,8 @@ pub enum Cause {
     Age,
     /// The disk of the store had less free space than was to be kept.
     Free,
+    /// A file that the server removed could not be kept.
+    Name,
 }
 
 impl Cause {
@@ -120,6 +127,7 @@ impl Cause {
             7 => Self::Size,
             8 => Self::Age,
             9 => Self::Free,
+            10 => Self::Name,
             _ => Self::Unknown,
         }
     }

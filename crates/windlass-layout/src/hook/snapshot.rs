@@ -78,7 +78,7 @@ pub const CONTROL_DIRECTORY: &str = "/dev/shm";
 /// Length of the name of such a file.
 pub const CONTROL_NAME_BYTES: usize = 34;
 
-fn hexadecimal(mut number: u64, into: &mut [u8]) {
+pub(super) fn hexadecimal(mut number: u64, into: &mut [u8]) {
     for digit in into.iter_mut().rev() {
         *digit = b"0123456789abcdef"[(number & 15) as usize];
         number >>= 4;
@@ -290,17 +290,36 @@ impl<'a> Snapshot<'a> {
                 continue;
             }
             self.memory.store(at + DEVICE, record.key.device);
-            self.memory.store(at + FIRST, record.first);
-            self.memory.store(at + BLOCKS, record.blocks);
-            self.memory
-                .store(at + LINK_DIRECTORY, record.link.directory);
-            self.memory.store(at + LINK_NAME, record.link.name);
+            self.write_record(at, record);
             let [low, high] = halves(record.key.inode);
             self.memory.store(at + INODE + 1, high);
             self.memory.store(at + INODE, low);
             return Ok(());
         }
         Err(IndexFull)
+    }
+
+    /// Changes the record of a file in an entry that is being built. False if it has none.
+    pub fn change(&self, record: &FileRecord) -> bool {
+        for at in self.places(record.key) {
+            match self.record_at(at) {
+                None => return false,
+                Some(found) if found.key == record.key => {
+                    self.write_record(at, record);
+                    return true;
+                }
+                Some(_) => {}
+            }
+        }
+        false
+    }
+
+    fn write_record(&self, at: usize, record: &FileRecord) {
+        self.memory.store(at + FIRST, record.first);
+        self.memory.store(at + BLOCKS, record.blocks);
+        self.memory
+            .store(at + LINK_DIRECTORY, record.link.directory);
+        self.memory.store(at + LINK_NAME, record.link.name);
     }
 
     /// The file's record, if the snapshot has the file.

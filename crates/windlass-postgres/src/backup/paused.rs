@@ -6,6 +6,7 @@
 //! Invariants
 //! - The log from the last checkpoint on stays until the value is dropped.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use super::bracket::{BracketFiles, facts_of};
@@ -14,7 +15,7 @@ use crate::control::Control;
 use crate::error::PostgresError;
 use crate::facts::{ClusterFacts, DatabaseFacts, Tablespace};
 use crate::lsn::{Lsn, Segment, segment_of};
-use crate::scan::{ScanRules, scan};
+use crate::scan::{ScanRules, scan, scan_changed};
 use crate::session::Session;
 use crate::wal::{WalRange, check_segment};
 use crate::warning::Warning;
@@ -27,6 +28,17 @@ pub struct Pinned {
     time: String,
     lsn: Lsn,
     session: Session,
+    /// The directories that were listed.
+    directories: HashSet<Vec<u8>>,
+}
+
+/// What is at some paths now.
+pub struct ChangedFiles {
+    /// The paths below the data directory. What was known of them and of what is below them no
+    /// longer holds.
+    pub paths: Vec<Vec<u8>>,
+    /// What is there.
+    pub files: BracketFiles,
 }
 
 /// What a crash would leave.
@@ -57,6 +69,7 @@ impl Cluster {
             warnings,
             lsn,
             session,
+            directories: HashSet::new(),
         })
     }
 }
@@ -79,12 +92,26 @@ impl Pinned {
     }
 
     /// Lists the files, except pg_control and the log.
-    pub fn list(&self) -> Result<BracketFiles, PostgresError> {
+    pub fn list(&mut self) -> Result<BracketFiles, PostgresError> {
         let scanned = scan(&ScanRules::of(&self.cluster))?;
-        Ok(BracketFiles::new(
-            scanned.listing,
-            self.cluster.data_directory.clone(),
-        ))
+        self.directories = scanned.directories;
+        let root = self.cluster.data_directory.clone();
+        Ok(BracketFiles::new(scanned.listing, root))
+    }
+
+    /// Looks again at what has changed since the files were listed. `changed` are all paths, as the
+    /// server gave them to the system, that came, went, or lead to another file since then. `None`
+    /// if that does not tell what is there now.
+    pub fn list_changed<'p>(
+        &self,
+        changed: impl Iterator<Item = &'p [u8]>,
+    ) -> Result<Option<ChangedFiles>, PostgresError> {
+        let rules = ScanRules::of(&self.cluster);
+        let changed = scan_changed(&rules, &self.directories, changed)?;
+        Ok(changed.map(|changed| ChangedFiles {
+            paths: changed.paths,
+            files: BracketFiles::new(changed.listing, rules.root),
+        }))
     }
 
     /// Notes where the log ends now. What a crash leaves from now on has all of it.

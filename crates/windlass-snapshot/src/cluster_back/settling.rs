@@ -75,7 +75,7 @@ impl ClusterBack {
                 let version = tree::version_directory(&self.data, &control)?;
                 let keeper = Keeper::open(&self.data)?;
                 let mut writing = Writing::new(&self.data, keeper, control.block_bytes);
-                tree::shape(&self.data, &version, kept.tree())?;
+                writing.shape(&version, kept.tree())?;
                 writing.write_back(&kept)?;
                 log::put_back(&self.data, pending)?;
                 let label = self.data.join(LABEL);

@@ -16,6 +16,7 @@ use windlass_postgres::{Control, is_skipped_anywhere};
 
 use crate::cluster::CONTROL_PATH;
 use crate::error::{Doing, SnapshotError};
+use crate::hook::Keeper;
 
 /// The files by their paths. A directory comes before what it holds.
 pub(super) type Tree = BTreeMap<Vec<u8>, FileEntry>;
@@ -117,13 +118,20 @@ fn entry(path: &[u8], metadata: &Metadata, kind: FileKind) -> FileEntry {
 }
 
 /// Removes what is not in a tree, and makes what is missing. New files are empty.
-pub(super) fn shape(data: &Path, version: &str, to: &Tree) -> Result<(), SnapshotError> {
+pub(super) fn shape(
+    (data, version): (&Path, &str),
+    to: &Tree,
+    mut keeper: Option<&mut Keeper>,
+) -> Result<(), SnapshotError> {
     for (path, entry) in live(data, version)?.iter().rev() {
         // A tablespace that somebody has moved stays where it is now.
         if to.get(path).is_some_and(|wanted| wanted.kind == entry.kind) {
             continue;
         }
         let at = at(data, path);
+        if let Some(keeper) = keeper.as_mut().filter(|_| entry.kind == FileKind::File) {
+            keeper.pin(&at, Path::new(OsStr::from_bytes(path)))?;
+        }
         let removed = match entry.kind {
             FileKind::Directory => std::fs::remove_dir_all(&at),
             FileKind::File | FileKind::Symlink => std::fs::remove_file(&at),

@@ -48,6 +48,11 @@ impl<'a> Writing<'a> {
         }
     }
 
+    /// Removes what is not in a tree, and makes what is missing.
+    pub(super) fn shape(&mut self, version: &str, to: &Tree) -> Result<(), SnapshotError> {
+        tree::shape((self.data, version), to, self.keeper.as_mut())
+    }
+
     /// Keeps every page that differs from the snapshot or from the target, durably.
     pub(super) fn keep(
         &mut self,

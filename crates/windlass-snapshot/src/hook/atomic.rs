@@ -1,6 +1,9 @@
 //! Makes a snapshot of one moment without a checkpoint: the server stands still between two calls.
 //!
-//!   pin the log --> list, link --> PAUSE: list again, index, publish, copies, log --> document
+//!   pin the log --> journal --> list, link, index --> PAUSE: what changed, publish, copies, log
+//!                                                     --> document
+//!
+//! From the beginning on the hook keeps a journal of what changes. So the pause looks only at that.
 //!
 //! What the snapshot shows is what a crash of the server at this moment would leave. So a server
 //! that opens it recovers as after a crash.
@@ -15,11 +18,13 @@ use super::control::{Locked, Patience};
 use super::create::{HookMade, HookRequest, ensure_store, publish_document};
 use super::durable;
 use super::error::HookError;
-use super::index::Room;
+use super::index::{Filled, Room};
+use super::journal::{Changes, Journal};
 use super::links::Links;
 use super::record::make_copied;
 use super::remove::waited;
-use super::taken::{Known, Taken};
+use super::renewed::Roll;
+use super::taken::{Into, Known, Taken};
 
 /// The server's processes wait for no longer than three seconds. The controller gives up earlier.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -33,12 +38,14 @@ const LOG_FIRST: u32 = 1 << 31;
 /// What is prepared before the pause.
 struct Prepared<'a> {
     request: &'a HookRequest<'a>,
-    number: u32,
     page_bytes: u32,
-    room: Room,
-    /// 0 if it is not durable.
-    tag: u64,
+    links: Links,
     known: Known,
+    /// What was there before the pause, and where it is.
+    taken: Taken,
+    roll: Roll,
+    /// How many files and names were looked at in the pause.
+    files_in_pause: u64,
     /// Segments of the log that are complete and copied.
     segments: HashSet<String>,
 }
@@ -55,52 +62,80 @@ pub(super) fn attempt(
     if pinned.cluster().standby {
         return Err(HookError::Standby);
     }
-    let page_bytes = pinned.cluster().block_bytes;
-    let mut links = Links::new(&pinned.cluster().data_directory, number)?;
-    let mut known = Known::new();
-    let files = pinned.list()?;
-    step("linking files");
-    let taken = Taken::link(&files, &mut links, &mut known, page_bytes)?;
-    ensure_store(locked, request.store, page_bytes)?;
+    let journal = Journal::begin(locked)?;
+    let mut prepared = prepare(&mut pinned, request, number)?;
+    ensure_store(locked, request.store, prepared.page_bytes)?;
     make_copied(request.directory)?;
-    let files = u32::try_from(taken.tracked.len()).map_err(|_| HookError::TooLarge)?;
-    let files = files.saturating_add(files / 8).saturating_add(FILES_SPARE);
-    let blocks = taken.blocks();
-    let blocks = blocks
-        .saturating_add(blocks / 8)
-        .saturating_add(BLOCKS_SPARE);
-    let mut prepared = Prepared {
-        request,
-        number,
-        page_bytes,
-        room: Room::allocate(locked, files, blocks)?,
-        tag: durable::tag(locked, request.durable)?,
-        known,
-        segments: HashSet::new(),
-    };
+    step("building the map");
+    let mut filled = prepared.fill(locked, number)?;
     step("copying the log");
     let mut log = Taken::numbered_from(LOG_FIRST);
     prepared.copy_log(&mut log, &pinned.crash_state()?)?;
     pinned.note_end()?;
     step("pausing the server");
     let taken = paused(locked, number, || {
-        prepared.take(locked, &pinned, &mut links, log)
+        prepared.take((locked, &journal), &mut pinned, &mut filled, log)
     });
-    if taken.is_err() && Snapshot::numbered(locked.memory(), number).is_none() {
-        prepared.room.free(locked)?;
-    }
-    let ((snapshot, taken, state, as_of), stood_still) = taken?;
+    drop(journal);
+    let ((taken, state, as_of), stood_still) = taken?;
     step("publishing");
-    let linked_files = taken.tracked.len() as u64;
+    let snapshot = Snapshot::numbered(locked.memory(), number);
+    let snapshot = snapshot.ok_or(HookError::PauseBroken)?;
+    let linked_files = taken.linked_files();
     let database = pinned.facts(state.redo, request.label)?;
     let made = HookMade {
         database: database.clone(),
         as_of,
         writers_stopped_seconds: stood_still.as_secs_f64(),
         linked_files,
+        files_in_pause: prepared.files_in_pause,
     };
-    publish_document(locked, &snapshot, taken, links, (request, database))?;
+    publish_document(
+        locked,
+        &snapshot,
+        taken,
+        prepared.links,
+        (request, database),
+    )?;
     Ok(made)
+}
+
+/// Lists the files, and keeps them.
+fn prepare<'a>(
+    pinned: &mut Pinned,
+    request: &'a HookRequest<'a>,
+    number: u32,
+) -> Result<Prepared<'a>, HookError> {
+    let page_bytes = pinned.cluster().block_bytes;
+    let mut links = Links::new(&pinned.cluster().data_directory, number)?;
+    let files = pinned.list()?;
+    // A link outlives a power cut with its file; what the hook does later may not.
+    match !request.durable && files.entries().count() > request.links_max {
+        true => {
+            request.progress.set_phase("examining files");
+            links.late();
+        }
+        false => request.progress.set_phase("linking files"),
+    }
+    let mut known = Known::new();
+    let taken = Taken::pin(
+        &files,
+        &mut Into {
+            links: &mut links,
+            known: &mut known,
+            page_bytes,
+        },
+    )?;
+    Ok(Prepared {
+        request,
+        page_bytes,
+        links,
+        known,
+        roll: Roll::of(&taken),
+        taken,
+        files_in_pause: 0,
+        segments: HashSet::new(),
+    })
 }
 
 /// Runs something while the server stands still. Fails if a process did not wait for it.
@@ -123,6 +158,21 @@ fn paused<T>(
 }
 
 impl Prepared<'_> {
+    /// Builds the index of what was there before the pause, with room for what may come.
+    fn fill<'l>(&self, locked: &Locked<'l>, number: u32) -> Result<Filled<'l>, HookError> {
+        let files = u32::try_from(self.taken.tracked.len()).map_err(|_| HookError::TooLarge)?;
+        let files = files.saturating_add(files / 8).saturating_add(FILES_SPARE);
+        let blocks = self.taken.blocks();
+        let blocks = blocks
+            .saturating_add(blocks / 8)
+            .saturating_add(BLOCKS_SPARE);
+        let limits = self.request.limits.words(self.page_bytes);
+        let tag = durable::tag(locked, self.request.durable)?;
+        let room = Room::allocate(locked, files, blocks)?;
+        let filled = room.fill(locked, (number, tag, &limits), &self.taken.tracked);
+        filled.inspect_err(|_| room.free(locked).unwrap_or_default())
+    }
+
     /// Copies the segments that are complete: all but the last one.
     fn copy_log(&mut self, log: &mut Taken, state: &CrashState) -> Result<(), HookError> {
         let complete = state.segments.len().saturating_sub(1);
@@ -134,21 +184,16 @@ impl Prepared<'_> {
     }
 
     /// Takes everything while nobody writes.
-    fn take<'a>(
+    fn take<'l>(
         &mut self,
-        locked: &Locked<'a>,
-        pinned: &Pinned,
-        links: &mut Links,
+        (locked, journal): (&Locked<'l>, &Journal<'_, '_>),
+        pinned: &mut Pinned,
+        filled: &mut Filled<'l>,
         log: Taken,
-    ) -> Result<(Snapshot<'a>, Taken, CrashState, jiff::Timestamp), HookError> {
+    ) -> Result<(Taken, CrashState, jiff::Timestamp), HookError> {
         let as_of = jiff::Timestamp::now();
-        let files = pinned.list()?;
-        let mut taken = Taken::link(&files, links, &mut self.known, self.page_bytes)?;
-        let limits = self.request.limits.words(self.page_bytes);
-        let built = self
-            .room
-            .fill(locked, (self.number, self.tag, &limits), &taken.tracked)?;
-        let snapshot = publish(locked.memory(), built);
+        let mut taken = self.take_files(journal.read(), pinned, filled)?;
+        publish(locked.memory(), filled.built());
         taken.copy(self.request.directory)?;
         let state = pinned.crash_state()?;
         taken.append(log);
@@ -158,6 +203,41 @@ impl Prepared<'_> {
             }
         }
         taken.add_control(self.request.directory, &state.control)?;
-        Ok((snapshot, taken, state, as_of))
+        Ok((taken, state, as_of))
+    }
+
+    /// Brings the files and the index up to date. Without a journal of what has changed, every file
+    /// is looked at again.
+    fn take_files(
+        &mut self,
+        changes: Option<Changes>,
+        pinned: &mut Pinned,
+        filled: &mut Filled<'_>,
+    ) -> Result<Taken, HookError> {
+        let changed = match &changes {
+            Some(changes) => pinned.list_changed(changes.paths.iter().map(Vec::as_slice))?,
+            None => None,
+        };
+        let data = pinned.cluster().data_directory.clone();
+        let mut into = Into {
+            links: &mut self.links,
+            known: &mut self.known,
+            page_bytes: self.page_bytes,
+        };
+        let (Some(changes), Some(changed)) = (changes, changed) else {
+            let taken = Taken::pin(&pinned.list()?, &mut into)?;
+            filled.refill(&taken.tracked)?;
+            self.files_in_pause = taken.linked_files();
+            return Ok(taken);
+        };
+        let mut taken = std::mem::take(&mut self.taken);
+        self.files_in_pause = (changes.files.len() + changes.paths.len()) as u64;
+        let files = changes.files.into_iter();
+        let mut new = taken.renew(&self.roll, (files, &changed), (&data, &mut into))?;
+        if filled.amend(&new).is_err() {
+            new.extend(&taken.tracked);
+            filled.refill(&new)?;
+        }
+        Ok(taken)
     }
 }

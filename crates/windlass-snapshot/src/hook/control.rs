@@ -19,7 +19,7 @@ use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use windlass_image::layout::hook::{
     AREA_BYTES_AT, CONTROL_BYTES, CONTROL_DIRECTORY, FileKey, Memory, Phase, SNAPSHOTS_MAX,
-    Snapshot, Waiter,
+    Snapshot, Waiter, journal_extent,
 };
 
 use super::error::{HookError, HookIo};
@@ -229,6 +229,8 @@ impl<'a> Locked<'a> {
             let extents = snapshot.extents();
             extents.map(|(at, words)| Extent { at, words })
         });
+        let journal = journal_extent(self.memory()).map(|(at, words)| Extent { at, words });
+        let used = used.chain(journal);
         let mut used: Vec<_> = used.chain(besides.iter().copied()).collect();
         used.retain(|extent| extent.words > 0);
         used.sort_unstable_by_key(|extent| extent.at);

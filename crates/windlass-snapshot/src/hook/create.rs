@@ -22,7 +22,7 @@ use super::record::{Document, make_copied};
 use super::remove::{finish, take_out, waited};
 use super::state::why_lost;
 use super::store::PreservedPages;
-use super::taken::{Known, Taken};
+use super::taken::{Into, Known, Taken};
 use crate::cluster::server_time;
 
 /// How often a window is tried again if the log says that replay would go wrong.
@@ -55,6 +55,9 @@ pub struct HookRequest<'a> {
     pub limits: HookLimits,
     /// Whether it outlives a power cut.
     pub durable: bool,
+    /// A pause of a database with more files makes no links; the hook does that when the server
+    /// removes a file.
+    pub links_max: usize,
     /// A label for the server.
     pub label: &'a str,
     /// Whoever watches; each step is a phase.
@@ -72,6 +75,8 @@ pub struct HookMade {
     pub writers_stopped_seconds: f64,
     /// How many files the snapshot shares with the database.
     pub linked_files: u64,
+    /// How many files and names were looked at while the server stood still.
+    pub files_in_pause: u64,
 }
 
 /// Makes a snapshot.
@@ -146,7 +151,12 @@ fn bracketed(
     let data = bracket.cluster().data_directory.clone();
     let page_bytes = bracket.cluster().block_bytes;
     let mut links = Links::new(&data, number)?;
-    let mut taken = Taken::link(&files, &mut links, &mut Known::new(), page_bytes)?;
+    let mut into = Into {
+        links: &mut links,
+        known: &mut Known::new(),
+        page_bytes,
+    };
+    let mut taken = Taken::pin(&files, &mut into)?;
     step("building the map");
     ensure_store(locked, request.store, page_bytes)?;
     let files_count = u32::try_from(taken.tracked.len()).map_err(|_| HookError::TooLarge)?;
@@ -156,7 +166,7 @@ fn bracketed(
     let built = room.fill(locked, (number, tag, &limits), &taken.tracked);
     let built = built.inspect_err(|_| room.free(locked).unwrap_or_default())?;
     step("waiting for writers");
-    let snapshot = publish(locked.memory(), built);
+    let snapshot = publish(locked.memory(), built.built());
     waited(grace(locked.memory(), &mut Patience::default()))?;
     step("copying small files");
     make_copied(request.directory)?;
@@ -172,6 +182,7 @@ fn bracketed(
         as_of: server_time(&end.facts.stop_time),
         writers_stopped_seconds: 0.0,
         linked_files: u64::from(files_count),
+        files_in_pause: 0,
     };
     if end.cause.is_some() {
         return Ok((made, end.cause));
@@ -196,6 +207,7 @@ pub(super) fn publish_document(
     let (table, kept) = taken.table();
     document.kept = kept;
     document.links = links.directories();
+    document.graves = links.graves();
     document.durable = Durable::of(snapshot);
     document.write(directory, &table)?;
     if request.durable {

@@ -8,8 +8,10 @@
 //!   again after the source was read, and a snapshot that was lost meanwhile is an error. So is one
 //!   whose database a server has written to without the hook.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,6 +25,8 @@ use windlass_postgres::DatabaseFacts;
 
 use super::control::{Control, Patience, key_of};
 use super::error::HookError;
+use super::graves;
+use super::links::examine_open;
 use super::record::{Document, Kept, copied};
 use super::remove::{control_of, why_gone};
 use super::seen::Seen;
@@ -87,10 +91,9 @@ impl HookImage {
         let Ok(position) = self.position(file) else {
             return false;
         };
-        let Kept::Linked { device, inode, .. } = self.document.kept[position] else {
+        let Some(key) = self.document.kept[position].key() else {
             return false;
         };
-        let key = FileKey { device, inode };
         let is_same = now.metadata().is_ok_and(|found| key_of(&found) == key);
         let page = u64::from(self.document.page_bytes);
         let part = Part {
@@ -124,14 +127,44 @@ impl HookImage {
                 let links = links.map_or(Path::new(""), PathBuf::as_path);
                 links.join(name.to_string())
             }
+            Kept::Named { .. } => {
+                let path = &self.files.0[position].path;
+                self.document.data.join(OsStr::from_bytes(path))
+            }
             Kept::Copied | Kept::Nothing => copied(&self.directory, file),
         }
     }
 
+    /// The places of a file that has no link: its own, and then the graveyards. The hook makes a
+    /// grave before the name goes, so a file that is nowhere has gone without the hook.
+    fn open_named(&self, position: usize, key: FileKey, born: i64) -> io::Result<File> {
+        let graves = self.document.graves.iter();
+        let graves = graves.map(|grave| grave.join(graves::name_of(key)));
+        for path in std::iter::once(self.path(position)).chain(graves) {
+            let file = match File::open(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                file => file?,
+            };
+            let found = examine_open(&file)?;
+            if found.key == key && found.born == born {
+                return Ok(file);
+            }
+        }
+        Err(io::ErrorKind::NotFound.into())
+    }
+
     fn file(&self, position: usize) -> Result<Arc<File>, ImageError> {
-        let opened = self
-            .open
-            .get_or_insert_with(&position, || File::open(self.path(position)).map(Arc::new));
+        let opened = self.open.get_or_insert_with(&position, || {
+            let file = match self.document.kept[position] {
+                Kept::Named {
+                    device,
+                    inode,
+                    born,
+                } => self.open_named(position, FileKey { device, inode }, born),
+                _ => File::open(self.path(position)),
+            };
+            file.map(Arc::new)
+        });
         opened.map_err(|source| self.fault("open", position, source))
     }
 
@@ -230,7 +263,7 @@ impl HookImage {
         ImageError::SnapshotLost {
             path: part.entry.path_lossy(),
             offset: part.offset,
-            why: why.unwrap_or_else(|| "it was dropped".into()),
+            why: why.unwrap_or_else(|| "its file was removed without the hook".into()),
         }
     }
 
@@ -311,7 +344,7 @@ impl Image for HookImage {
                 let read = file.read_exact_at(into, offset);
                 read.map_err(|error| self.fault("read", position, error))?;
             }
-            Kept::Linked { device, inode, .. } => {
+            Kept::Linked { device, inode, .. } | Kept::Named { device, inode, .. } => {
                 let part = Part {
                     entry,
                     position,
@@ -323,6 +356,10 @@ impl Image for HookImage {
                 let pid = std::process::id();
                 let place = Reading::begin(memory, pid, start, &mut Patience::default());
                 let place = place.ok_or_else(|| self.lost(part))?;
+                if matches!(self.document.kept[position], Kept::Named { .. }) {
+                    // Another file may have its number by now, and the store pages of that one.
+                    self.file(position).map_err(|_| self.lost(part))?;
+                }
                 self.read_linked(part, into)?;
                 drop(place);
             }

@@ -7,6 +7,7 @@ use windlass_image::layout::hook::{
 
 use super::control::{Extent, Locked};
 use super::error::HookError;
+use super::links::Linked;
 
 /// A file for the index.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +15,17 @@ pub(crate) struct Tracked {
     pub(crate) key: FileKey,
     pub(crate) blocks: u32,
     pub(crate) link: FileLink,
+}
+
+impl Tracked {
+    pub(crate) fn of(linked: &Linked, page_bytes: u32) -> Result<Self, HookError> {
+        let blocks = linked.bytes.div_ceil(u64::from(page_bytes));
+        Ok(Self {
+            key: linked.key,
+            blocks: u32::try_from(blocks).map_err(|_| HookError::TooLarge)?,
+            link: linked.link()?,
+        })
+    }
 }
 
 /// Room in the shared memory for an index and a map.
@@ -57,7 +69,7 @@ impl Room {
         locked: &Locked<'a>,
         (number, tag, limits): (u32, u64, &Limits),
         files: &[Tracked],
-    ) -> Result<Unpublished<'a>, HookError> {
+    ) -> Result<Filled<'a>, HookError> {
         let too_many = HookError::TooMany {
             most: SNAPSHOTS_MAX,
         };
@@ -66,35 +78,92 @@ impl Room {
         built.0.prepare(number, index, (self.map.at, self.cells));
         built.0.set_limits(limits);
         built.0.set_tag(tag);
-        let added = add_all(&built, files, self.cells);
-        match added {
-            Ok(()) => Ok(built),
+        let mut filled = Filled {
+            built,
+            next: 0,
+            room: self,
+        };
+        match filled.add_all(files) {
+            Ok(()) => Ok(filled),
             Err(error) => {
-                release(&built.0);
+                release(&filled.built.0);
                 Err(error)
             }
         }
     }
 }
 
-fn add_all(built: &Unpublished<'_>, files: &[Tracked], cells: u32) -> Result<(), HookError> {
-    let mut first: u32 = 0;
-    for file in files {
-        // Two names of one file share its cells.
-        if built.0.find(file.key).is_some() {
-            continue;
-        }
-        let record = FileRecord {
-            key: file.key,
-            first,
-            blocks: file.blocks,
-            link: file.link,
-        };
-        built.0.add(&record).map_err(|_| HookError::TooLarge)?;
-        let next = first.checked_add(file.blocks);
-        first = next
-            .filter(|next| *next <= cells)
-            .ok_or(HookError::TooLarge)?;
+/// An entry with its index. Nobody sees it yet.
+pub(crate) struct Filled<'a> {
+    built: Unpublished<'a>,
+    /// The next cell that no file has.
+    next: u32,
+    room: Room,
+}
+
+impl<'a> Filled<'a> {
+    /// The entry, to be published.
+    pub(crate) fn built(&self) -> Unpublished<'a> {
+        Unpublished(self.built.0)
     }
-    Ok(())
+
+    fn add_all(&mut self, files: &[Tracked]) -> Result<(), HookError> {
+        for file in files {
+            // Two names of one file share its cells.
+            if self.built.0.find(file.key).is_none() {
+                self.add(file)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, file: &Tracked) -> Result<(), HookError> {
+        let first = self.cells(file.blocks)?;
+        let record = record(file, first);
+        self.built.0.add(&record).map_err(|_| HookError::TooLarge)
+    }
+
+    /// Takes cells for so many blocks.
+    fn cells(&mut self, blocks: u32) -> Result<u32, HookError> {
+        let first = self.next;
+        let next = first.checked_add(blocks);
+        let next = next.filter(|next| *next <= self.room.cells);
+        self.next = next.ok_or(HookError::TooLarge)?;
+        Ok(first)
+    }
+
+    /// Brings it up to date with files that are new, or have another length.
+    pub(crate) fn amend(&mut self, files: &[Tracked]) -> Result<(), HookError> {
+        for file in files {
+            match self.built.0.find(file.key) {
+                None => self.add(file)?,
+                Some(known) => {
+                    let first = match file.blocks <= known.blocks {
+                        true => known.first,
+                        false => self.cells(file.blocks)?,
+                    };
+                    self.built.0.change(&record(file, first));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins again with these files.
+    pub(crate) fn refill(&mut self, files: &[Tracked]) -> Result<(), HookError> {
+        for word in 0..u64::from(self.room.records) * FILE_WORDS as u64 {
+            self.built.0.set_index_word(word, 0);
+        }
+        self.next = 0;
+        self.add_all(files)
+    }
+}
+
+fn record(file: &Tracked, first: u32) -> FileRecord {
+    FileRecord {
+        key: file.key,
+        first,
+        blocks: file.blocks,
+        link: file.link,
+    }
 }

@@ -7,13 +7,16 @@ use std::path::Path;
 
 use windlass_engine::media::crc32c;
 use windlass_image::layout::hook::{
-    Cause, Fault, Process, Stamp, System, Waiter, blocks_of, is_durable, lose_all, preserve,
+    Cause, Fault, Process, Stamp, System, Waiter, blocks_of, is_durable, lose_all, lose_unpinned,
+    needs_pin, preserve,
 };
 use windlass_image::layout::{Geometry, Slot, SlotEntry};
 
 use super::control::{Control, Patience, key_of};
 use super::durable;
 use super::error::{HookError, HookIo};
+use super::graves;
+use super::links::examine;
 use super::store::PreservedPages;
 
 /// So many bytes of pg_control tell the hook whether it changed.
@@ -76,6 +79,28 @@ impl Keeper {
         self.process.enter(memory, &mut Patience::default());
         for block in from / page..end {
             preserve(memory, &self.process, key, block, &mut copier);
+        }
+        self.process.leave(memory);
+        Ok(())
+    }
+
+    /// Gives a file another name before it is removed, if a snapshot needs the file and has no link
+    /// to it. `relative` is its path below the data directory.
+    pub(crate) fn pin(&mut self, path: &Path, relative: &Path) -> Result<(), HookError> {
+        let memory = self.control.memory();
+        let Some(found) = examine(path)?.filter(|found| needs_pin(memory, found.key)) else {
+            return Ok(());
+        };
+        self.process.enter(memory, &mut Patience::default());
+        let kept = graves::keep((path, relative), found.key, self.control.data());
+        if let Err(error) = &kept {
+            let fault = Fault {
+                cause: Cause::Name,
+                errno: error.raw_os_error().unwrap_or(0),
+            };
+            lose_unpinned(memory, found.key, fault, |index| {
+                durable::forget(self.control.data(), index);
+            });
         }
         self.process.leave(memory);
         Ok(())

@@ -7,6 +7,9 @@
 //!
 //! PostgreSQL and its tools leave out what pg_subtrans holds, and what a tablespace's directory
 //! holds beside that of the server's version. So does a backup of this program.
+//!
+//! A snapshot of many files makes no links. There the hook links a file before the server removes
+//! its name, into a graveyard beside these directories (`graves`).
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -16,12 +19,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, linkat, open, statat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, StatxFlags, linkat, open, statat, statx};
 use rustix::io::Errno;
 use windlass_image::layout::hook::{FileKey, FileLink, SAVED_DIRECTORY};
 
 use super::control::key_of;
 use super::error::{HookError, HookIo};
+use super::graves;
 
 const IN_DATA: &str = SAVED_DIRECTORY;
 const IN_TABLESPACE: &str = "windlass";
@@ -32,8 +36,17 @@ pub(crate) struct Links {
     data: PathBuf,
     name: String,
     directories: Vec<Directory>,
+    graves: Vec<Grave>,
+    /// The hook makes the links.
+    is_late: bool,
     next: u32,
     is_kept: bool,
+}
+
+struct Grave {
+    base: PathBuf,
+    path: PathBuf,
+    device: u32,
 }
 
 struct Directory {
@@ -43,13 +56,28 @@ struct Directory {
     handle: OwnedFd,
 }
 
-/// A file with its link.
+/// How a file is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pin {
+    /// By a link of the snapshot.
+    Link {
+        /// Which directory of links.
+        directory: usize,
+        /// The link's name there.
+        name: u32,
+    },
+    /// By its own name, and by one in a graveyard when it loses that.
+    Name {
+        /// When the file was made, in nanoseconds. Another file may get the number of its inode if
+        /// somebody removes it without the hook.
+        born: i64,
+    },
+}
+
+/// A file that is kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Linked {
-    /// Which directory of links.
-    pub(crate) directory: usize,
-    /// The link's name there.
-    pub(crate) name: u32,
+    pub(crate) pin: Pin,
     pub(crate) key: FileKey,
     pub(crate) bytes: u64,
 }
@@ -57,8 +85,10 @@ pub(crate) struct Linked {
 impl Linked {
     /// The link, as an index names it.
     pub(crate) fn link(&self) -> Result<FileLink, HookError> {
-        let directory = u32::try_from(self.directory).map_err(|_| HookError::TooLarge)?;
-        let name = self.name;
+        let Pin::Link { directory, name } = self.pin else {
+            return Ok(FileLink::NONE);
+        };
+        let directory = u32::try_from(directory).map_err(|_| HookError::TooLarge)?;
         Ok(FileLink { directory, name })
     }
 }
@@ -70,13 +100,59 @@ impl Links {
             data: data.into(),
             name: format!("{}-{number}", identity(data)?),
             directories: Vec::new(),
+            graves: Vec::new(),
+            is_late: false,
             next: 0,
             is_kept: false,
         })
     }
 
-    /// Links a file. `path` is its path below the data directory. `None` if the file is gone.
-    pub(crate) fn link(&mut self, path: &[u8]) -> Result<Option<Linked>, HookError> {
+    /// Leaves it to the hook to make the links, as far as that is possible.
+    pub(crate) fn late(&mut self) {
+        self.is_late = true;
+    }
+
+    /// Keeps a file. `path` is its path below the data directory. `None` if the file is gone.
+    pub(crate) fn pin(&mut self, path: &[u8]) -> Result<Option<Linked>, HookError> {
+        if !self.is_late {
+            return self.link(path);
+        }
+        let relative = Path::new(OsStr::from_bytes(path));
+        let device = self.grave_device(relative)?;
+        let source = self.data.join(relative);
+        match examine(&source)? {
+            None => Ok(None),
+            Some(found) if found.key.device == device && found.born != 0 => Ok(Some(Linked {
+                pin: Pin::Name { born: found.born },
+                key: found.key,
+                bytes: found.bytes,
+            })),
+            // It can only be linked now, if at all.
+            Some(_) => self.link(path),
+        }
+    }
+
+    /// The device of the graveyard for a file. It is made if there is none yet.
+    fn grave_device(&mut self, relative: &Path) -> Result<u32, HookError> {
+        let base = base_of(relative);
+        let known = self.graves.iter().find(|grave| grave.base == base);
+        if let Some(known) = known {
+            return Ok(known.device);
+        }
+        let path = graves::path_in(&place(&self.data, &base)?, &self.data)?;
+        make_directory(&path)?;
+        let device = key_of(&std::fs::metadata(&path).doing("examine", &path)?).device;
+        self.graves.push(Grave { base, path, device });
+        Ok(device)
+    }
+
+    /// The graveyards that files may come to.
+    pub(crate) fn graves(&self) -> Vec<PathBuf> {
+        self.graves.iter().map(|grave| grave.path.clone()).collect()
+    }
+
+    /// Links a file.
+    fn link(&mut self, path: &[u8]) -> Result<Option<Linked>, HookError> {
         let relative = Path::new(OsStr::from_bytes(path));
         let source = self.data.join(relative);
         let directory = self.directory(relative)?;
@@ -98,28 +174,30 @@ impl Links {
             .doing("examine", &source)?;
         let (key, bytes) = told(&found)?;
         Ok(Some(Linked {
-            directory,
-            name,
+            pin: Pin::Link { directory, name },
             key,
             bytes,
         }))
     }
 
-    /// A file that is linked already, with the length that it has now. `None` if the path belongs
+    /// A file that is kept already, with the length that it has now. `None` if the path belongs
     /// to another file by now, or to none.
     pub(crate) fn again(
         &self,
         source: &Path,
         linked: &Linked,
     ) -> Result<Option<Linked>, HookError> {
-        let found = match statat(CWD, source, AtFlags::empty()) {
-            Err(Errno::NOENT) => return Ok(None),
-            found => found
-                .map_err(std::io::Error::from)
-                .doing("examine", source)?,
-        };
-        let (key, bytes) = told(&found)?;
-        Ok((key == linked.key).then_some(Linked { bytes, ..*linked }))
+        let found = examine(source)?.filter(|found| {
+            let is_same = match linked.pin {
+                Pin::Name { born } => found.born == born,
+                Pin::Link { .. } => true,
+            };
+            found.key == linked.key && is_same
+        });
+        Ok(found.map(|found| Linked {
+            bytes: found.bytes,
+            ..*linked
+        }))
     }
 
     /// The directory for the links of a file.
@@ -131,9 +209,7 @@ impl Links {
             return Ok(index);
         }
         let path = place(&self.data, &base)?.join(&self.name);
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o700);
-        builder.create(&path).doing("create", &path)?;
+        make_directory(&path)?;
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let handle = open(&path, flags, Mode::empty());
         let handle = handle.map_err(std::io::Error::from).doing("open", &path)?;
@@ -167,6 +243,55 @@ impl Drop for Links {
     }
 }
 
+/// What is at a path of the server now.
+pub(crate) struct Examined {
+    pub(crate) key: FileKey,
+    pub(crate) bytes: u64,
+    /// When it was made, in nanoseconds; 0 if the file system does not say that.
+    pub(crate) born: i64,
+}
+
+/// What a path leads to; `None` if that is nothing.
+pub(crate) fn examine(path: &Path) -> Result<Option<Examined>, HookError> {
+    match examined(CWD, path) {
+        Err(Errno::NOENT) => Ok(None),
+        found => found
+            .map(Some)
+            .map_err(std::io::Error::from)
+            .doing("examine", path),
+    }
+}
+
+/// The same of an open file.
+pub(crate) fn examine_open(file: &std::fs::File) -> std::io::Result<Examined> {
+    examined(file, Path::new("")).map_err(std::io::Error::from)
+}
+
+fn examined(directory: impl std::os::fd::AsFd, path: &Path) -> Result<Examined, Errno> {
+    let flags = match path.as_os_str().is_empty() {
+        true => AtFlags::EMPTY_PATH,
+        false => AtFlags::empty(),
+    };
+    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let found = statx(directory, path, flags, mask)?;
+    let has_born = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
+    let nanos = found.stx_btime.tv_sec.saturating_mul(1_000_000_000);
+    Ok(Examined {
+        key: FileKey::new(found.stx_dev_major, found.stx_dev_minor, found.stx_ino),
+        bytes: found.stx_size,
+        born: match has_born {
+            true => nanos.saturating_add(i64::from(found.stx_btime.tv_nsec)),
+            false => 0,
+        },
+    })
+}
+
+fn make_directory(path: &Path) -> Result<(), HookError> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder.create(path).doing("create", path)
+}
+
 /// The key of a file and its length.
 fn told(found: &Stat) -> Result<(FileKey, u64), HookError> {
     let (major, minor) = (
@@ -188,6 +313,11 @@ fn base_of(relative: &Path) -> PathBuf {
     }
 }
 
+/// The directory for all links of the part of the database that a file is in.
+pub(crate) fn place_of(data: &Path, relative: &Path) -> Result<PathBuf, HookError> {
+    place(data, &base_of(relative))
+}
+
 /// The directory for all links of a part of the database.
 fn place(data: &Path, base: &Path) -> Result<PathBuf, HookError> {
     let link = data.join(base);
@@ -199,7 +329,7 @@ fn place(data: &Path, base: &Path) -> Result<PathBuf, HookError> {
 }
 
 /// Tells clusters apart that share a tablespace's directory.
-fn identity(data: &Path) -> Result<String, HookError> {
+pub(crate) fn identity(data: &Path) -> Result<String, HookError> {
     let found = std::fs::metadata(data).doing("examine", data)?;
     let name = key_of(&found).control_name();
     let name = String::from_utf8_lossy(&name).into_owned();
@@ -217,15 +347,7 @@ pub(crate) fn remove(path: &Path) -> Result<(), HookError> {
 /// Removes the links of snapshots that are no longer there.
 pub(crate) fn sweep(data: &Path, numbers: &BTreeSet<u32>) -> Result<(), HookError> {
     let identity = format!("{}-", identity(data)?);
-    let mut places = BTreeSet::from([data.join(IN_DATA)]);
-    for space in entries(&data.join(TABLESPACES))? {
-        let base = Path::new(TABLESPACES).join(space);
-        // A tablespace whose directory is gone has no links.
-        if data.join(&base).exists() {
-            places.insert(place(data, &base)?);
-        }
-    }
-    for place in places {
+    for place in places(data)? {
         for name in entries(&place)? {
             let text = name.to_string_lossy();
             let number = text
@@ -239,8 +361,21 @@ pub(crate) fn sweep(data: &Path, numbers: &BTreeSet<u32>) -> Result<(), HookErro
     Ok(())
 }
 
+/// Where the directories of links of a cluster are.
+pub(crate) fn places(data: &Path) -> Result<BTreeSet<PathBuf>, HookError> {
+    let mut places = BTreeSet::from([data.join(IN_DATA)]);
+    for space in entries(&data.join(TABLESPACES))? {
+        let base = Path::new(TABLESPACES).join(space);
+        // A tablespace whose directory is gone has no links.
+        if data.join(&base).exists() {
+            places.insert(place(data, &base)?);
+        }
+    }
+    Ok(places)
+}
+
 /// The names in a directory; none if there is no such directory.
-fn entries(path: &Path) -> Result<Vec<std::ffi::OsString>, HookError> {
+pub(crate) fn entries(path: &Path) -> Result<Vec<std::ffi::OsString>, HookError> {
     let listed = match std::fs::read_dir(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         listed => listed.doing("list", path)?,

@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use windlass_engine::durable;
 use windlass_engine::media::{FileNo, FileTable};
+use windlass_image::layout::hook::FileKey;
 use windlass_postgres::DatabaseFacts;
 
 use super::durable::Durable;
 use super::error::{HookError, HookIo};
-use super::links::Linked;
+use super::links::{Linked, Pin};
 
 const DOCUMENT: &str = "hook.json";
 const TABLE: &str = "files";
@@ -44,15 +45,42 @@ pub(crate) enum Kept {
         /// The file.
         inode: u64,
     },
+    /// The same, but without a link. The file has its own name, or one in a graveyard.
+    Named {
+        /// The file.
+        device: u32,
+        /// The file.
+        inode: u64,
+        /// When it was made, in nanoseconds.
+        born: i64,
+    },
 }
 
 impl Kept {
     pub(crate) fn linked(linked: &Linked) -> Self {
-        Self::Linked {
-            directory: linked.directory,
-            name: linked.name,
-            device: linked.key.device,
-            inode: linked.key.inode,
+        let FileKey { device, inode } = linked.key;
+        match linked.pin {
+            Pin::Link { directory, name } => Self::Linked {
+                directory,
+                name,
+                device,
+                inode,
+            },
+            Pin::Name { born } => Self::Named {
+                device,
+                inode,
+                born,
+            },
+        }
+    }
+
+    /// The database's own file that has the bytes.
+    pub(crate) fn key(&self) -> Option<FileKey> {
+        match *self {
+            Self::Linked { device, inode, .. } | Self::Named { device, inode, .. } => {
+                Some(FileKey { device, inode })
+            }
+            Self::Nothing | Self::Copied => None,
         }
     }
 }
@@ -75,6 +103,9 @@ pub(crate) struct Document {
     pub(crate) identity: [u8; 32],
     /// The directories with the links to the database's files.
     pub(crate) links: Vec<PathBuf>,
+    /// The graveyards for files that have no link.
+    #[serde(default)]
+    pub(crate) graves: Vec<PathBuf>,
     /// Where each file of the table is, in its order.
     pub(crate) kept: Vec<Kept>,
     /// What the files are.
@@ -111,6 +142,7 @@ impl Document {
             page_bytes: database.block_bytes,
             identity: *hasher.finalize().as_bytes(),
             links: Vec::new(),
+            graves: Vec::new(),
             kept: Vec::new(),
             database,
             durable: None,

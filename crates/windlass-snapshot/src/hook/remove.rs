@@ -12,9 +12,9 @@ use windlass_image::layout::hook::{
 use super::control::{Control, Extent, Locked, Patience};
 use super::durable;
 use super::error::HookError;
-use super::links;
 use super::record::{Document, boot};
 use super::store::PreservedPages;
+use super::{graves, journal, links};
 
 /// Removes the snapshot in a directory: its pages, its memory, its links. The directory itself
 /// stays, without its document's meaning. Whatever is gone already does not matter.
@@ -32,7 +32,7 @@ pub fn remove(directory: &Path) -> Result<(), HookError> {
     for links in &document.links {
         links::remove(links)?;
     }
-    Ok(())
+    graves::sweep_these(&document.graves, &document.data)
 }
 
 /// The memory that a snapshot is in, if it is still there. That of a durable snapshot may be a
@@ -148,6 +148,7 @@ fn is_half_dropped(snapshot: &Snapshot<'_>) -> bool {
 
 /// Finishes what a killed controller began: creations are undone, removals are completed.
 pub(crate) fn finish(locked: &Locked<'_>, data: &Path) -> Result<(), HookError> {
+    journal::finish(locked)?;
     let unfinished: Vec<_> = locked
         .snapshots()
         .filter(|it| !it.is_complete() || is_half_dropped(it))
@@ -158,5 +159,6 @@ pub(crate) fn finish(locked: &Locked<'_>, data: &Path) -> Result<(), HookError> 
     }
     let numbers: BTreeSet<_> = locked.snapshots().map(|it| it.number()).collect();
     durable::sweep(locked)?;
-    links::sweep(data, &numbers)
+    links::sweep(data, &numbers)?;
+    graves::sweep(locked, data)
 }

@@ -111,6 +111,7 @@ fn words((cause, errno): (Cause, i32)) -> String {
         Cause::Size => "it grew beyond its limit",
         Cause::Age => "it became as old as it was to become",
         Cause::Free => "the disk of its store had less free space than was to be kept",
+        Cause::Name => "the server removed a file that could not be kept",
         Cause::Unknown => "the cause is not known",
     };
     match errno {

@@ -1,14 +1,15 @@
 //! The files of a snapshot that is being made: which are linked, which are copied.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use windlass_engine::media::{FileEntry, FileKind, FileNo, FileTable};
+use windlass_image::layout::hook::FileKey;
 use windlass_postgres::{BracketEnd, BracketFiles};
 
 use super::error::{HookError, HookIo};
 use super::index::Tracked;
-use super::links::{Linked, Links};
+use super::links::{Linked, Links, examine};
 use super::record::{Kept, copied, write};
 use crate::cluster::{CONTROL_PATH, is_needed, own_file};
 
@@ -20,59 +21,74 @@ const PAGED: [&[u8]; 3] = [b"pg_xact/", b"pg_multixact/", b"pg_commit_ts/"];
 /// The files of the snapshot, and where each is.
 #[derive(Default)]
 pub(crate) struct Taken {
-    entries: Vec<FileEntry>,
+    pub(super) entries: Vec<FileEntry>,
     pub(crate) kept: Vec<Kept>,
     pub(crate) tracked: Vec<Tracked>,
+    /// Empty files of pages, by their position.
+    pub(super) empty: Vec<(FileKey, usize)>,
     /// Small files that are copied later: their position, and where they are.
-    small: Vec<(usize, PathBuf)>,
+    pub(super) small: Vec<(usize, PathBuf)>,
+    /// Positions of what is not there any more.
+    pub(super) gone: BTreeSet<usize>,
     /// The next number of a file.
     next: u32,
 }
 
-/// The links that were made so far, by path.
+/// What is kept so far, by path.
 pub(crate) type Known = HashMap<Vec<u8>, Linked>;
 
+/// Where the files of a snapshot come to.
+pub(crate) struct Into<'a> {
+    pub(crate) links: &'a mut Links,
+    /// What is kept already, unless the path belongs to another file by now.
+    pub(crate) known: &'a mut Known,
+    pub(crate) page_bytes: u32,
+}
+
 impl Taken {
-    /// Links every file that consists of pages or is large. What `known` has is linked already,
-    /// unless the path belongs to another file by now.
-    pub(crate) fn link(
-        files: &BracketFiles,
-        links: &mut Links,
-        known: &mut Known,
-        page_bytes: u32,
-    ) -> Result<Self, HookError> {
+    /// Keeps every file that consists of pages or is large.
+    pub(crate) fn pin(files: &BracketFiles, into: &mut Into<'_>) -> Result<Self, HookError> {
         let mut taken = Self::default();
-        for (mut entry, source) in files.entries() {
-            let is_file = entry.kind == FileKind::File;
-            if !is_file || (entry.bytes == 0 && is_paged(&entry.path)) {
-                taken.push(entry, Kept::Nothing);
-            } else if is_paged(&entry.path) || entry.bytes > COPIED_BYTES_MAX {
-                let linked = match known.get(&entry.path) {
-                    Some(linked) => links.again(&source, linked)?,
-                    None => None,
-                };
-                let linked = match linked {
-                    None => links.link(&entry.path)?,
-                    linked => linked,
-                };
-                // A file that is gone was removed after the checkpoint, and replay removes it too.
-                let Some(linked) = linked else { continue };
-                known.insert(entry.path.clone(), linked);
-                entry.bytes = linked.bytes;
-                let blocks = linked.bytes.div_ceil(u64::from(page_bytes));
-                let blocks = u32::try_from(blocks).map_err(|_| HookError::TooLarge)?;
-                taken.tracked.push(Tracked {
-                    key: linked.key,
-                    blocks,
-                    link: linked.link()?,
-                });
-                taken.push(entry, Kept::linked(&linked));
-            } else {
-                taken.small.push((taken.entries.len(), source));
-                taken.push(entry, Kept::Copied);
-            }
+        for (entry, source) in files.entries() {
+            taken.take(entry, source, into)?;
         }
         Ok(taken)
+    }
+
+    /// Takes one file.
+    pub(super) fn take(
+        &mut self,
+        mut entry: FileEntry,
+        source: PathBuf,
+        into: &mut Into<'_>,
+    ) -> Result<(), HookError> {
+        if entry.kind != FileKind::File {
+            self.push(entry, Kept::Nothing);
+        } else if entry.bytes == 0 && is_paged(&entry.path) {
+            if let Some(found) = examine(&source)? {
+                self.empty.push((found.key, self.entries.len()));
+            }
+            self.push(entry, Kept::Nothing);
+        } else if is_paged(&entry.path) || entry.bytes > COPIED_BYTES_MAX {
+            let linked = match into.known.get(&entry.path) {
+                Some(linked) => into.links.again(&source, linked)?,
+                None => None,
+            };
+            let linked = match linked {
+                None => into.links.pin(&entry.path)?,
+                linked => linked,
+            };
+            // A file that is gone was removed after the checkpoint, and replay removes it too.
+            let Some(linked) = linked else { return Ok(()) };
+            into.known.insert(entry.path.clone(), linked);
+            entry.bytes = linked.bytes;
+            self.tracked.push(Tracked::of(&linked, into.page_bytes)?);
+            self.push(entry, Kept::linked(&linked));
+        } else {
+            self.small.push((self.entries.len(), source));
+            self.push(entry, Kept::Copied);
+        }
+        Ok(())
     }
 
     /// No files yet; the numbers of new ones begin here.
@@ -92,13 +108,35 @@ impl Taken {
 
     /// The table of all files.
     pub(crate) fn table(self) -> (FileTable, Vec<Kept>) {
-        (FileTable(self.entries), self.kept)
+        let gone = self.gone;
+        let rows = self.entries.into_iter().zip(self.kept).enumerate();
+        let rows = rows.filter(|(position, _)| !gone.contains(position));
+        let (entries, kept) = rows.map(|(_, row)| row).unzip();
+        (FileTable(entries), kept)
+    }
+
+    /// Takes what is new, with a number of its own.
+    pub(super) fn take_new(
+        &mut self,
+        mut entry: FileEntry,
+        source: PathBuf,
+        into: &mut Into<'_>,
+    ) -> Result<(), HookError> {
+        entry.file = self.next();
+        self.take(entry, source, into)
     }
 
     fn push(&mut self, entry: FileEntry, kept: Kept) {
         self.next = self.next.max(entry.file.0.saturating_add(1));
         self.entries.push(entry);
         self.kept.push(kept);
+    }
+
+    /// How many files the snapshot shares with the database.
+    pub(crate) fn linked_files(&self) -> u64 {
+        let kept = self.kept.iter().zip(0..);
+        let linked = kept.filter(|(kept, at)| kept.key().is_some() && !self.gone.contains(at));
+        linked.count() as u64
     }
 
     pub(crate) fn blocks(&self) -> u64 {
@@ -108,8 +146,10 @@ impl Taken {
 
     /// Copies the small files.
     pub(crate) fn copy(&mut self, directory: &Path) -> Result<(), HookError> {
-        let mut gone = Vec::new();
         for (position, source) in std::mem::take(&mut self.small) {
+            if self.gone.contains(&position) {
+                continue;
+            }
             let entry = &mut self.entries[position];
             match std::fs::read(&source) {
                 Ok(bytes) => {
@@ -120,14 +160,10 @@ impl Taken {
                     if is_needed(&entry.path, &source) {
                         return Err(HookError::io("read", &source, error));
                     }
-                    gone.push(position);
+                    self.gone.insert(position);
                 }
                 Err(error) => return Err(HookError::io("read", &source, error)),
             }
-        }
-        for position in gone.into_iter().rev() {
-            self.entries.remove(position);
-            self.kept.remove(position);
         }
         Ok(())
     }
@@ -192,6 +228,6 @@ impl Taken {
 }
 
 /// Whether a file consists of pages that the server overwrites.
-fn is_paged(path: &[u8]) -> bool {
+pub(super) fn is_paged(path: &[u8]) -> bool {
     windlass_postgres::is_relation_file(path) || PAGED.iter().any(|paged| path.starts_with(paged))
 }

@@ -115,16 +115,19 @@ fn a_snapshot_of_a_pause_shows_what_a_crash_would_have_left() {
         let source = Source::start(&bin);
         prepare(&source.server);
         let before = rows(&source.server);
-        let snapshot = under_load(&source.server, || {
-            let snapshot = source.pause("one");
+        let snapshots = under_load(&source.server, || {
+            // One with links, and one whose files the hook links when they are removed.
+            let snapshots = [source.pause("one"), source.late("two")];
             change(&source.server);
-            snapshot
+            snapshots
         });
-        assert!(snapshot.made.writers_stopped_seconds > 0.0);
-        let mut view = source.view(&snapshot);
-        assert_eq!(rows(&view), before, "version {major}");
-        assert_sums(&view);
-        assert_sound(&mut view);
+        for snapshot in snapshots {
+            assert!(snapshot.made.writers_stopped_seconds > 0.0);
+            let mut view = source.view(&snapshot);
+            assert_eq!(rows(&view), before, "version {major}");
+            assert_sums(&view);
+            assert_sound(&mut view);
+        }
     }
 }
 

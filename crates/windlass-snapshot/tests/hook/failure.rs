@@ -125,6 +125,7 @@ fn a_server_without_the_hook_is_told_from_one_with_it() {
         limits: hook::HookLimits::default(),
         durable: false,
         label: "none",
+        links_max: usize::MAX,
         progress: &windlass_engine::Progress::default(),
     };
     let made = hook::create(&mut cluster, &request, &windlass_engine::Cancel::new());

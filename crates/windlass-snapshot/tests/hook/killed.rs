@@ -39,6 +39,7 @@ fn makes_and_drops_until_it_is_killed() {
             },
             limits: HookLimits::default(),
             durable: turn % 3 == 0,
+            links_max: 0,
             label: "killed",
             progress: &Progress::default(),
         };

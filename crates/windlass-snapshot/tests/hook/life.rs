@@ -6,8 +6,8 @@ use windlass_engine::{Cancel, Progress};
 use windlass_postgres::{BackupRequest, Cluster};
 use windlass_snapshot::hook::{self, HookStart, PostgresHook};
 use windlass_snapshot::{
-    Content, Entry, Maker, Method, Obstacle, Place, PostgresCopy, Snapshot, SnapshotError,
-    SnapshotName, Source as Of, State, choose, create,
+    Back, ClusterBack, Content, Entry, Maker, Method, Obstacle, Place, PostgresCopy, Snapshot,
+    SnapshotError, SnapshotName, Source as Of, State, choose, create,
 };
 use windlass_testkit::postgres::{DEFAULT_BIN, PrivateCluster};
 
@@ -23,10 +23,14 @@ fn makers(server: &PrivateCluster) -> Vec<Box<dyn Maker>> {
 }
 
 fn make(source: &Source, name: &str) -> Snapshot {
+    made_by(source, name, makers(&source.server))
+}
+
+fn made_by(source: &Source, name: &str, makers: Vec<Box<dyn Maker>>) -> Snapshot {
     let place = Place::beside(source.server.data()).unwrap();
     let name = SnapshotName::parse(name).unwrap();
     let reserved = place.reserve(&name, None, &mut |_| ()).unwrap();
-    let mut chosen = choose(makers(&source.server), None, reserved.directory()).unwrap();
+    let mut chosen = choose(makers, None, reserved.directory()).unwrap();
     assert_eq!(chosen.maker.method(), Method::Hook, "the cheapest method");
     let of = Of {
         kind: "postgresql".to_owned(),
@@ -148,4 +152,57 @@ fn a_method_that_the_kind_of_database_does_not_have_is_refused() {
         }
     );
     assert!(is_refused, "{error}");
+}
+
+/// Snapshots of a moment without links, of a database that goes back to the older one: what the
+/// revert removes and overwrites is still in the newer one.
+#[test]
+fn a_cluster_goes_back_to_a_snapshot_without_links_and_a_newer_one_stays() {
+    let source = Source::start(DEFAULT_BIN.as_ref());
+    let server = &source.server;
+    let rows = "AS SELECT i, md5(i::text) AS x FROM generate_series(1, 3000) i";
+    for table in ["updated", "dropped", "emptied"] {
+        server.sql("postgres", &format!("CREATE TABLE {table} {rows}"));
+    }
+    let place = Place::beside(server.data()).unwrap();
+    let late = |name: &str| {
+        let cluster = Cluster::connect(&server.conninfo()).unwrap();
+        let hook = PostgresHook::new(cluster, BackupRequest::default(), HookStart::Pause);
+        made_by(&source, name, vec![Box::new(hook.links_max(0))])
+    };
+    let hash = "SELECT (SELECT md5(string_agg(t::text, ',' ORDER BY i)) FROM updated t), \
+         (SELECT count(*) FROM dropped), (SELECT count(*) FROM emptied)";
+    let before = server.sql("postgres", hash);
+    let older = late("older");
+    for sql in [
+        "UPDATE updated SET x = 'changed'",
+        "DROP TABLE dropped",
+        "TRUNCATE emptied",
+        "CREATE TABLE later AS SELECT generate_series(1, 2000) AS i",
+        "CHECKPOINT",
+    ] {
+        server.sql("postgres", sql);
+    }
+    let newer = late("newer");
+    let sums = |snapshot: &Snapshot| crate::support::sums(&snapshot.path().join("hook"));
+    let kept = sums(&newer);
+    let back = ClusterBack::new(server.data()).unwrap();
+    let (progress, cancel) = (Progress::default(), Cancel::new());
+    back.run(&place, (&older, Back::ToSnapshot), &progress, &cancel)
+        .unwrap();
+    assert_eq!(server.sql("postgres", hash), before);
+    assert!(sums(&newer) == kept);
+    server.sql("postgres", "DROP TABLE dropped; CHECKPOINT");
+    assert!(sums(&newer) == kept);
+    back.run(&place, (&older, Back::BeforeRevert), &progress, &cancel)
+        .unwrap();
+    let count = server.sql("postgres", "SELECT count(*) FROM later");
+    assert_eq!(count, "2000");
+    assert!(sums(&newer) == kept);
+    for name in ["older", "newer"] {
+        let name = SnapshotName::parse(name).unwrap();
+        place.remove(&name, &mut |_| ()).unwrap();
+    }
+    let links = server.data().join("pg_subtrans/windlass");
+    assert_eq!(std::fs::read_dir(links).unwrap().count(), 0);
 }

@@ -14,5 +14,7 @@ mod failure;
 mod killed;
 mod life;
 mod limits;
+mod names;
+mod processes;
 mod regression;
 mod support;

@@ -33,15 +33,15 @@ fn the_servers_own_tests_run_while_snapshots_come_and_go() {
         if let Some(ended) = suite.try_wait().unwrap() {
             break ended;
         }
-        let start = match made % 2 {
-            0 => HookStart::Pause,
-            _ => HookStart::Checkpoint,
-        };
         made += 1;
-        // The tests create and drop databases. A window in which they do that may be refused.
-        let Ok(snapshot) = source.try_snapshot(&format!("s{made}"), start) else {
-            continue;
+        let name = format!("s{made}");
+        let snapshot = match made % 3 {
+            0 => source.try_snapshot(&name, HookStart::Pause),
+            1 => source.try_late(&name),
+            _ => source.try_snapshot(&name, HookStart::Checkpoint),
         };
+        // The tests create and drop databases. A window in which they do that may be refused.
+        let Ok(snapshot) = snapshot else { continue };
         let before = sums(&snapshot.directory);
         kept.push((snapshot, before));
         if kept.len() > SNAPSHOTS {

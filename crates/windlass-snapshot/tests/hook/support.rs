@@ -63,6 +63,16 @@ impl Source {
         self.try_snapshot(name, HookStart::Pause).unwrap()
     }
 
+    /// One of a moment that has no links.
+    pub fn late(&self, name: &str) -> Snapshot {
+        self.try_late(name).unwrap()
+    }
+
+    pub fn try_late(&self, name: &str) -> Result<Snapshot, HookError> {
+        let request = (HookLimits::default(), false, 0);
+        self.try_made(name, HookStart::Pause, request)
+    }
+
     pub fn try_snapshot(&self, name: &str, start: HookStart) -> Result<Snapshot, HookError> {
         self.try_limited(name, start, HookLimits::default())
     }
@@ -73,13 +83,13 @@ impl Source {
         start: HookStart,
         limits: HookLimits,
     ) -> Result<Snapshot, HookError> {
-        self.try_made(name, start, (limits, false))
+        self.try_made(name, start, (limits, false, usize::MAX))
     }
 
     /// One that outlives a power cut.
     pub fn durable(&self, name: &str) -> Snapshot {
         let limits = HookLimits::default();
-        let made = self.try_made(name, HookStart::Checkpoint, (limits, true));
+        let made = self.try_made(name, HookStart::Checkpoint, (limits, true, 0));
         made.unwrap()
     }
 
@@ -87,7 +97,7 @@ impl Source {
         &self,
         name: &str,
         start: HookStart,
-        (limits, durable): (HookLimits, bool),
+        (limits, durable, links_max): (HookLimits, bool, usize),
     ) -> Result<Snapshot, HookError> {
         let directory = self.place.path().join(name);
         std::fs::create_dir(&directory).unwrap();
@@ -99,6 +109,7 @@ impl Source {
             start,
             limits,
             durable,
+            links_max,
             label: name,
             progress: &Progress::default(),
         };
@@ -107,7 +118,7 @@ impl Source {
     }
 
     /// Where the shared memory is.
-    fn memory(&self) -> Option<PathBuf> {
+    pub fn memory(&self) -> Option<PathBuf> {
         use std::os::unix::fs::MetadataExt;
         let found = std::fs::metadata(self.server.data()).ok()?;
         let (major, minor) = (libc::major(found.dev()), libc::minor(found.dev()));

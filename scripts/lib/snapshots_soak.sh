@@ -3,7 +3,7 @@
 # Controllers are killed while they make or drop one, and the server crashes at times. Each snapshot that is kept opens as
 # what was committed when it was made, and opens the same way every time after.
 # Never does: end a process that it did not start. Needs common.sh, cluster.sh, show.sh, rounds.sh; of scripts/soak windlass,
-# work, seed, seconds, profile, binaries, draw, begin_work, end_work.
+# work, seed, seconds, clients, tables, profile, binaries, draw, begin_work, end_work.
 set -euo pipefail
 
 readonly alive_max=20
@@ -41,7 +41,7 @@ keep_changing() {
 }
 
 start_loads() {
-    as_server "$PG_BINDIR/pgbench" --no-vacuum --client 2 --time 100000 "$(source_word)" >/dev/null 2>&1 &
+    as_server "$PG_BINDIR/pgbench" --no-vacuum --client "$clients" --time 100000 "$(source_word)" >/dev/null 2>&1 &
     snapshot_loads=("$!")
     keep_changing &
     snapshot_loads+=("$!")
@@ -58,7 +58,8 @@ end_loads() {
 }
 
 start_source() {
-    cluster_start "$snapshot_source" "$PG_BINDIR" "shared_preload_libraries='$work/library/libwindlass_interpose.so'"
+    cluster_start "$snapshot_source" "$PG_BINDIR" "max_connections=$((clients + 100))" \
+        "shared_preload_libraries='$work/library/libwindlass_interpose.so'"
 }
 
 make_snapshot_source() {
@@ -66,7 +67,18 @@ make_snapshot_source() {
     cluster_create "$snapshot_source"
     start_source
     as_server "$PG_BINDIR/pgbench" --initialize --quiet --scale 5 "$(source_word)" 2>/dev/null
+    make_tables
     start_loads
+}
+
+# Files beside those of pgbench: tables of one page, 2,500 in a transaction because of its locks.
+make_tables() {
+    local first last
+    for ((first = 1; first <= tables; first += 2500)); do
+        last=$((first + 2499 < tables ? first + 2499 : tables))
+        cluster_psql "$snapshot_source" postgres --command "DO \$\$ BEGIN FOR i IN $first..$last LOOP
+            EXECUTE format('CREATE TABLE many_%s AS SELECT 1 AS i', i); END LOOP; END \$\$" >/dev/null
+    done
 }
 
 # on_snapshot COMMAND NAME [OPTION ...]

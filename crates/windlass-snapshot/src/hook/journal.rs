@@ -74,7 +74,11 @@ pub(crate) fn finish(locked: &Locked<'_>) -> Result<(), HookError> {
     if let Err(busy) = waited(grace(memory, &mut Patience::default())) {
         // Somebody may still write there.
         let entries = words / JOURNAL_ENTRY_WORDS as u64;
-        begin_journal(memory, at, u32::try_from(entries).map_err(|_| HookError::TooLarge)?);
+        begin_journal(
+            memory,
+            at,
+            u32::try_from(entries).map_err(|_| HookError::TooLarge)?,
+        );
         return Err(busy);
     }
     locked.free(Extent { at, words })

@@ -143,7 +143,8 @@ fn a_snapshot_without_links_is_lost_when_a_server_without_the_hook_removes_files
         let mut bytes = vec![0; usize::try_from(entry.bytes).unwrap()];
         image.read(entry.file, 0, &mut bytes).is_err()
     };
-    let mut relations = table.filter(|entry| entry.path.starts_with(b"base/") && entry.bytes > 8192);
+    let mut relations =
+        table.filter(|entry| entry.path.starts_with(b"base/") && entry.bytes > 8192);
     assert!(relations.all(read));
     assert_lost(&snapshot);
     source.server.stop("fast");

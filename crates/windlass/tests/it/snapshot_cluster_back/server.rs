@@ -157,3 +157,34 @@ fn a_server_that_stays_stopped_is_named_with_its_state_and_the_next_command() {
     subject.cluster.run();
     assert_eq!(subject.rows(), before);
 }
+
+/// The revert fails before it has changed anything, and then the server does not start either.
+#[test]
+fn a_server_that_stays_stopped_after_a_revert_that_changed_nothing_is_named_with_its_state() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut subject = Subject::new(None, false);
+    let (conninfo, data) = (subject.cluster.conninfo(), subject.data());
+    subject.windlass(&["snapshot", "create", &conninfo, "then", "--method", "copy"]);
+    subject.change();
+    let after = subject.rows();
+    let load = |list: &str| format!("shared_preload_libraries = '{list}'");
+    subject.cluster.configure(&[load("no_such_library")]);
+    let snapshot = format!("{data}.windlass-snapshots/then");
+    let allow = |mode: u32| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&snapshot, mode).unwrap();
+    };
+    // What would be overwritten cannot be kept there.
+    allow(0o500);
+    let word = format!("{conninfo}@then");
+    let said = run(&subject.scratch, 1, &["snapshot", "revert", &word, "--yes"]);
+    for part in ["is stopped, and the cluster is as it was before", "pg_ctl"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    allow(0o700);
+    subject.cluster.configure(&[load("")]);
+    subject.cluster.run();
+    assert_eq!(subject.rows(), after);
+    subject.windlass(&["snapshot", "revert", &word, "--yes"]);
+    assert_ne!(subject.rows(), after);
+}

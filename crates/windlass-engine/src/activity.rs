@@ -12,6 +12,8 @@ pub(crate) struct Activity {
     pub(crate) compressor: StageReport,
     pub(crate) writer: StageReport,
     pub(crate) data_seconds: f64,
+    /// The most buffers that the run had.
+    pub(crate) buffers_peak: usize,
     pub(crate) codec: String,
     pub(crate) source_rate: Option<u64>,
     pub(crate) device_rate: Option<u64>,
@@ -27,6 +29,7 @@ impl Activity {
             compressor: report(&progress.compressor, StageName::Compressor),
             writer: report(&progress.writer, StageName::Writer),
             data_seconds,
+            buffers_peak: plan.buffers,
             codec: String::new(),
             source_rate: None,
             device_rate: None,

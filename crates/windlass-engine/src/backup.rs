@@ -35,7 +35,7 @@ use windlass_media::{Base, Encoder, Facts, FileNo, FileTable, SetId, fitted};
 
 use crate::activity::Activity;
 use crate::adaptive::Watch;
-use crate::buffer::{Pool, read_depth};
+use crate::buffer::{Pool, inputs_max, read_depth};
 use crate::cancel::Cancel;
 use crate::device::Device;
 use crate::error::EngineError;
@@ -112,18 +112,12 @@ impl BackupRun {
         let (source, target) = Paced::start(options.pacing.as_ref(), &cancel);
         let devices = paced(devices, target.as_ref());
         let plan = &options.plan;
-        // A compressor holds an output beside its input. Without compression, the input is the
-        // output.
-        let outputs = if options.compresses() {
-            plan.compressors
-        } else {
-            0
-        };
         let adaptive = options.range.map(|range| {
             let window = plan.buffer_bytes;
             Arc::new(Watch::new(range, options.codec, window, plan.compressors))
         });
-        let pool = Pool::new(plan.buffers, outputs, plan.transfer_bytes)?;
+        let most = plan.buffers_max(options.pages_bytes());
+        let pool = Pool::growing(plan.buffers, most, options.outputs(), plan.transfer_bytes)?;
         let stripes = stripes::begin(set_id, created_nanos, &options, devices)?;
         let names = stripes.iter().map(|stripe| stripe.device.location());
         progress.begin(Setup::of_backup(&options, names, &pool));
@@ -162,10 +156,11 @@ impl BackupRun {
         let (units, units_out) = bounded::<Unit>(UNITS_WAITING_MAX);
         // The pool bounds this queue: every message holds a buffer, except a chunk of zeros.
         let (full, full_out) = unbounded::<Filled>();
-        let (chunks, chunks_out) = bounded::<Chunk>(plan.buffers.max(2));
+        let (chunks, chunks_out) = bounded::<Chunk>(self.shared.pool.most().max(2));
         self.units = Some(units);
         let compress = self.options.compresses();
-        let depth = read_depth(self.shared.pool.inputs_max(), plan.readers);
+        let inputs = inputs_max(self.shared.pool.most(), self.options.outputs());
+        let depth = read_depth(inputs, plan.readers);
         for stream in 0..plan.readers {
             let pace = source.map(|source| source.stream(stream));
             let queue = ReadQueue::new(depth, self.options.ring, pace);
@@ -191,6 +186,7 @@ impl BackupRun {
         rate: Option<Arc<RateLimit>>,
     ) -> Result<(), EngineError> {
         let (shared, outcomes) = (Arc::clone(&self.shared), Arc::clone(&self.outcomes));
+        let readers = self.options.plan.readers;
         let body = move || {
             crate::slice::shorten();
             let reader = Reader {
@@ -200,6 +196,7 @@ impl BackupRun {
                 units,
                 full,
                 queue,
+                readers,
                 next: None,
                 reading: Vec::new(),
                 token: 0,
@@ -449,6 +446,7 @@ impl BackupRun {
 
     fn report(&self, stripes: &[StripeWriter], data_seconds: f64) -> RunReport {
         let mut activity = Activity::new(&self.shared.progress, &self.options.plan, data_seconds);
+        activity.buffers_peak = self.shared.pool.peak();
         let compression = self.adaptive.as_ref().map(|watch| watch.report());
         let most = compression.as_ref().and_then(|report| report.used.first());
         let codec = most.map_or(self.options.codec, |most| most.codec);

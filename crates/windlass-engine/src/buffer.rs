@@ -1,13 +1,16 @@
-//! The buffer pool: all of a run's transfer memory, taken once.
+//! The buffer pool: all of a run's transfer memory.
 //!
 //! Invariants
 //! - A buffer has exactly one owner and goes back to the pool when dropped.
 //! - With N buffers at most N transfers are in flight: the pool is the pipeline's back-pressure.
+//! - N never exceeds the bound that the pool was made with. `growth` changes it in a run.
 //! - Of N buffers at most N - C are inputs, where C compressors need outputs beside their inputs,
 //!   and at most half of that.
 //!   So whoever waits for a buffer gets one: if none is free, at most N - C are inputs and at most
 //!   C - 1 are outputs of other compressors (or C, and one input less, for a reader), so at least
 //!   one is with a device and on its way back.
+//! - This holds for the buffers that exist. So a pool that shrinks gives up a buffer that comes
+//!   back only if the inputs that are out are as few as the smaller number allows.
 //!
 //! Locking: one mutex around the list of free buffers; nothing else is taken while it is held.
 //! What waits is tried under many schedules in `tests/schedules`, which compiles this file anew.
@@ -46,15 +49,22 @@ pub fn read_depth(inputs_max: usize, streams: usize) -> usize {
 pub struct Pool {
     free: Mutex<Free>,
     returned: Condvar,
-    count: usize,
-    inputs_max: usize,
+    /// Never given out as inputs.
+    outputs: usize,
     buffer_bytes: usize,
+    most: usize,
 }
 
 #[derive(Debug)]
 struct Free {
     buffers: Vec<MmapMut>,
     inputs: usize,
+    /// How many buffers there should be.
+    wanted: usize,
+    /// How many there are. They are more than wanted for a while after the pool was made smaller.
+    count: usize,
+    /// The most that there were.
+    peak: usize,
     closed: bool,
 }
 
@@ -87,6 +97,16 @@ impl Pool {
         outputs: usize,
         buffer_bytes: usize,
     ) -> Result<Arc<Self>, EngineError> {
+        Self::growing(count, count, outputs, buffer_bytes)
+    }
+
+    /// The same, with a pool that [`Pool::resize`] may give up to `most` buffers.
+    pub fn growing(
+        count: usize,
+        most: usize,
+        outputs: usize,
+        buffer_bytes: usize,
+    ) -> Result<Arc<Self>, EngineError> {
         let map = || MmapMut::map_anon(buffer_bytes);
         let buffers = (0..count).map(|_| map()).collect::<Result<Vec<_>, _>>();
         let buffers = buffers.map_err(|source| EngineError::Setting {
@@ -100,22 +120,64 @@ impl Pool {
         let free = Mutex::new(Free {
             buffers,
             inputs: 0,
+            wanted: count,
+            count,
+            peak: count,
             closed: false,
         });
-        let inputs_max = inputs_max(count, outputs);
         let returned = Condvar::new();
         Ok(Arc::new(Self {
             free,
             returned,
-            count,
-            inputs_max,
+            outputs,
             buffer_bytes,
+            most: most.max(count),
         }))
     }
 
     /// How many buffers there are.
     pub fn count(&self) -> usize {
-        self.count
+        self.lock().count
+    }
+
+    /// The most buffers that there were.
+    pub fn peak(&self) -> usize {
+        self.lock().peak
+    }
+
+    /// The most buffers that there may be.
+    pub fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Makes the pool larger or smaller, and returns how many buffers it wants now. A larger pool
+    /// has its buffers at once, or fewer if there is no memory. A smaller one gives up buffers that
+    /// are free, and then those that come back.
+    pub fn resize(&self, wanted: usize) -> usize {
+        let mut free = self.lock();
+        free.wanted = wanted.clamp(self.outputs + 1, self.most);
+        while free.count < free.wanted {
+            let Ok(memory) = MmapMut::map_anon(self.buffer_bytes) else {
+                free.wanted = free.count;
+                break;
+            };
+            free.buffers.push(memory);
+            free.count += 1;
+        }
+        free.peak = free.peak.max(free.count);
+        while !free.buffers.is_empty() && self.gives_up(&free) {
+            free.buffers.pop();
+            free.count -= 1;
+        }
+        let wanted = free.wanted;
+        drop(free);
+        self.returned.notify_all();
+        wanted
+    }
+
+    /// Whether a buffer that is free is one too many, and everybody still gets one without it.
+    fn gives_up(&self, free: &Free) -> bool {
+        free.count > free.wanted && free.inputs <= inputs_max(free.count - 1, self.outputs)
     }
 
     /// Bytes of one buffer.
@@ -125,7 +187,7 @@ impl Pool {
 
     /// How many buffers may be inputs at once.
     pub fn inputs_max(&self) -> usize {
-        self.inputs_max
+        inputs_max(self.lock().wanted, self.outputs)
     }
 
     /// Who has the buffers right now.
@@ -135,7 +197,7 @@ impl Pool {
         Occupancy {
             free: unused,
             inputs,
-            outputs: self.count - unused - inputs,
+            outputs: free.count - unused - inputs,
         }
     }
 
@@ -168,7 +230,8 @@ impl Pool {
     }
 
     fn lend(self: &Arc<Self>, free: &mut Free, role: Role) -> Option<Buffer> {
-        if free.closed || (role == Role::Input && free.inputs == self.inputs_max) {
+        let inputs_full = || free.inputs >= inputs_max(free.wanted, self.outputs);
+        if free.closed || (role == Role::Input && inputs_full()) {
             return None;
         }
         let memory = free.buffers.pop()?;
@@ -183,8 +246,12 @@ impl Pool {
 
     fn give_back(&self, memory: MmapMut, role: Role) {
         let mut free = self.lock();
-        free.buffers.push(memory);
         free.inputs -= usize::from(role == Role::Input);
+        if self.gives_up(&free) {
+            free.count -= 1;
+        } else {
+            free.buffers.push(memory);
+        }
         drop(free);
         // Wakes all waiters. A single one might be a reader that may not have this buffer. It would
         // go back to sleep, although a compressor could have gone on.
@@ -293,6 +360,30 @@ mod tests {
             drop((held, first));
             assert!(pool.try_take(Role::Input).is_some());
             drop(third);
+        });
+    }
+
+    #[test]
+    fn a_pool_grows_up_to_its_bound_and_shrinks_as_buffers_come_back() {
+        each_schedule(|| {
+            let pool = Pool::growing(4, 8, 2, 4096).unwrap();
+            assert_eq!((pool.inputs_max(), pool.most()), (1, 8));
+            assert_eq!(pool.resize(100), 8);
+            assert_eq!((pool.count(), pool.inputs_max()), (8, 3));
+            let inputs: Vec<_> = (0..3).map(|_| pool.take(Role::Input).unwrap()).collect();
+            let outputs: Vec<_> = (0..5).map(|_| pool.take(Role::Output).unwrap()).collect();
+            assert_eq!(pool.resize(4), 4);
+            // Eight are out. If all five outputs were given up as they come back, only inputs would
+            // be left, and nobody could compress them.
+            drop(outputs);
+            assert_eq!(pool.count(), 7, "with three inputs, seven are needed");
+            assert!(pool.try_take(Role::Input).is_none());
+            let output = pool.try_take(Role::Output).unwrap();
+            drop(inputs);
+            drop(output);
+            assert_eq!((pool.count(), pool.peak()), (4, 8));
+            let free = pool.occupancy().free;
+            assert_eq!(free, 4, "each is back, once");
         });
     }
 

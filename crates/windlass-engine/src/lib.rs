@@ -43,6 +43,7 @@ mod device;
 pub mod durable;
 mod error;
 mod events;
+mod growth;
 mod json;
 mod live;
 mod mismatch;

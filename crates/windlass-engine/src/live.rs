@@ -179,6 +179,7 @@ fn limit(before: &Look, now: &Look, setup: &Setup) -> Option<LiveLimit> {
         compressor: stage(1),
         writer: stage(2),
         data_seconds: (now.at - before.at).as_secs_f64(),
+        buffers_peak: setup.buffers(),
         codec: setup.codec.clone(),
         source_rate: setup.source_rate,
         device_rate: setup.device_rate,

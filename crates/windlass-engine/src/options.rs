@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::sync::Arc;
 
-use windlass_media::{ALIGNMENT_MAX, ALIGNMENT_MIN, Codec};
+use windlass_media::{ALIGNMENT_MAX, ALIGNMENT_MIN, Codec, saturated};
 
 use crate::adaptive::CodecRange;
 use crate::error::EngineError;
@@ -26,6 +26,10 @@ const FRAME_BYTES_MIN: usize = 4096;
 /// Memory that buffers may take, unless the user sets it.
 pub const MEMORY_LIMIT_DEFAULT: u64 = 1024 * 1024 * 1024;
 
+/// A run that chooses the number of its buffers itself may have this many times those with which it
+/// begins: 42 of 1 MiB for one device and one volume. A fast disk needs about 32 reads in flight.
+const GROWTH_MAX: usize = 6;
+
 /// Most threads of one kind, and most buffers, that a user can ask for. A larger number is a
 /// mistake, and the system would refuse the threads or the memory halfway.
 const THREADS_MAX: usize = 1024;
@@ -39,11 +43,14 @@ pub fn default_buffer_count(devices: usize, volumes: usize) -> usize {
 /// The buffer configuration of a run, as a value that can be printed before the run starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BufferPlan {
-    /// How many buffers.
+    /// How many buffers, at the beginning if `grows`.
     pub buffers: usize,
+    /// Whether the run may take more while that makes it faster.
+    #[serde(skip)]
+    pub grows: bool,
     /// Bytes of one: the largest transfer.
     pub transfer_bytes: usize,
-    /// Their product: the memory that the pool takes.
+    /// The memory that the pool takes at the beginning.
     pub buffer_bytes: u64,
     /// Largest frame, decompressed.
     pub frame_bytes: usize,
@@ -67,7 +74,7 @@ pub struct BufferPlan {
 /// What a user may set. `None` means the default.
 #[derive(Clone, Debug, Default)]
 pub struct BufferRequest {
-    /// How many buffers.
+    /// How many buffers. If it is not set, the run begins with the default number, and changes it.
     pub buffers: Option<usize>,
     /// Bytes of a buffer: the largest transfer.
     pub transfer_bytes: Option<usize>,
@@ -102,6 +109,7 @@ impl BufferRequest {
         let frame_bytes = self.frame_bytes(transfer_bytes)?;
         let plan = BufferPlan {
             buffers,
+            grows: self.buffers.is_none(),
             transfer_bytes,
             buffer_bytes: buffers as u64 * transfer_bytes as u64,
             frame_bytes,
@@ -215,6 +223,21 @@ impl BufferPlan {
 }
 
 impl BufferPlan {
+    /// The most writes that may be in flight to a device: more as the run has more buffers.
+    pub fn write_depth_max(&self) -> usize {
+        DEVICE_DEPTH * if self.grows { GROWTH_MAX } else { 1 }
+    }
+
+    /// The most buffers that the run may have, when it needs `beside` bytes for other things.
+    pub fn buffers_max(&self, beside: u64) -> usize {
+        let room = self.limit_bytes.saturating_sub(beside) / (self.transfer_bytes as u64).max(1);
+        let most = if self.grows { GROWTH_MAX } else { 1 };
+        let most = (self.buffers * most).min(saturated(room));
+        most.max(self.buffers)
+    }
+}
+
+impl BufferPlan {
     /// About how much memory the compressors need to take pages apart, besides the buffers.
     pub fn pages_bytes(&self) -> u64 {
         self.compressors as u64 * self.frame_bytes as u64 * PAGES_BYTES_FOR_EACH
@@ -292,6 +315,16 @@ impl BackupOptions {
         u64::from(apart) * self.plan.pages_bytes()
     }
 
+    /// How many buffers compressors hold as outputs beside their inputs. Without compression, the
+    /// input is the output.
+    pub(crate) fn outputs(&self) -> usize {
+        if self.compresses() {
+            self.plan.compressors
+        } else {
+            0
+        }
+    }
+
     /// Whether frames are made in buffers of their own. If not, the input is also the output.
     pub(crate) fn compresses(&self) -> bool {
         self.codec != Codec::None || self.range.is_some()
@@ -327,6 +360,23 @@ mod tests {
             plan(14).check_pages(),
             Err(EngineError::PagesMemory { needed_bytes, .. }) if needed_bytes == 15 << 20
         ));
+    }
+
+    #[test]
+    fn a_run_has_more_buffers_only_if_nobody_chose_their_number_and_within_the_limit() {
+        let most = |buffers, memory_limit, beside| {
+            let request = BufferRequest {
+                buffers,
+                memory_limit,
+                ..Default::default()
+            };
+            request.plan(1, 1).unwrap().buffers_max(beside)
+        };
+        assert_eq!(most(None, None, 0), 42);
+        assert_eq!(most(Some(7), None, 0), 7);
+        assert_eq!(most(None, Some(20 << 20), 0), 20);
+        assert_eq!(most(None, Some(20 << 20), 8 << 20), 12);
+        assert_eq!(most(None, Some(7 << 20), 8 << 20), 7);
     }
 
     #[test]

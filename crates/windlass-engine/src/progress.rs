@@ -216,6 +216,12 @@ impl Setup {
         }
     }
 
+    /// How many buffers the run has now.
+    pub(crate) fn buffers(&self) -> usize {
+        let pool = self.pool.upgrade();
+        pool.map_or(self.plan.buffers, |pool| pool.count())
+    }
+
     /// The setup for a recorder.
     fn describe(&self) -> serde_json::Value {
         let outside = if self.backs_up { "source" } else { "target" };

@@ -194,6 +194,7 @@ fn read_once(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
 pub(crate) struct ReadQueue {
     ring: Option<Ring>,
     depth: usize,
+    depth_max: usize,
     /// The pace that all reads have, if there is one.
     pace: Option<PacedStream>,
     /// Reads that are made but that are not done at their pace: when they will be, when the read
@@ -233,6 +234,7 @@ impl ReadQueue {
         Self {
             ring,
             depth,
+            depth_max: depth,
             pace,
             held: VecDeque::new(),
         }
@@ -244,6 +246,11 @@ impl ReadQueue {
 
     pub(crate) fn is_full(&self) -> bool {
         self.in_flight() >= self.depth
+    }
+
+    /// Changes how many reads may be in flight, up to the number with which the queue was made.
+    pub(crate) fn set_depth(&mut self, depth: usize) {
+        self.depth = depth.min(self.depth_max);
     }
 
     /// Makes a read at once, or queues it and returns `None`.

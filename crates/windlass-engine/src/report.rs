@@ -36,11 +36,14 @@ pub struct RunReport {
     pub bytes_read: u64,
     /// Bytes written to the stripes (backup) or to the target (restore); zero for verify.
     pub bytes_written: u64,
-    /// How many buffers the pool had.
+    /// How many buffers the pool had at the beginning.
     pub buffers: usize,
+    /// The most buffers that it had.
+    #[serde(default)]
+    pub buffers_peak: usize,
     /// Bytes of one buffer.
     pub transfer_bytes: usize,
-    /// Bytes of all buffers.
+    /// Bytes of all buffers at the beginning.
     pub buffer_bytes: u64,
     /// What each stage did, and what it waited for.
     pub stages: Vec<StageReport>,
@@ -102,6 +105,7 @@ impl RunReport {
             bytes_read: ended.bytes_read,
             bytes_written: ended.bytes_written,
             buffers: plan.buffers,
+            buffers_peak: activity.buffers_peak,
             transfer_bytes: plan.transfer_bytes,
             buffer_bytes: plan.buffer_bytes,
             stages: activity.stages(),

@@ -30,7 +30,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use windlass_media::{FrameDecoder, StripeHeader};
 
 use crate::activity::Activity;
-use crate::buffer::{Pool, read_depth};
+use crate::buffer::{Pool, inputs_max, read_depth};
 use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::options::BufferPlan;
@@ -128,8 +128,9 @@ pub(crate) fn run_through(
 ) -> Result<(RunReport, Ledger), EngineError> {
     assert!(options.holds(set), "the options were fitted to another set");
     let (began, cpu_began) = (Instant::now(), process_cpu_seconds());
-    let pool = Pool::new(
+    let pool = Pool::growing(
         options.plan.buffers,
+        options.plan.buffers_max(0),
         options.plan.compressors,
         options.plan.transfer_bytes,
     )?;
@@ -167,6 +168,7 @@ pub(crate) fn run_through(
         .writer
         .wait(Cause::TargetSync, || target.finish())?;
     let mut activity = Activity::new(progress, &options.plan, began.elapsed().as_secs_f64());
+    activity.buffers_peak = shared.pool.peak();
     activity.source_rate = options.device_rate;
     activity.codec = "decompression".to_owned();
     let bytes_written = if target.keeps() {
@@ -262,7 +264,8 @@ impl<'a> RestoreRun<'a> {
         'a: 'scope,
     {
         let (shared, ring) = (self.shared, self.options.ring);
-        let depth = read_depth(shared.pool.inputs_max(), self.set.stripes().len());
+        let inputs = inputs_max(shared.pool.most(), self.options.plan.compressors);
+        let depth = read_depth(inputs, self.set.stripes().len());
         let mut readers = Vec::new();
         for stripe in self.set.stripes() {
             let around = (shared, self.ledger, self.faults);

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 
-use crate::buffer::{Buffer, Pool, Role};
+use crate::buffer::{Buffer, Pool, Role, read_depth};
 use crate::cancel::Cancel;
 use crate::error::EngineError;
+use crate::growth::GrowthWatch;
+use crate::options::DEVICE_DEPTH;
 use crate::progress::Progress;
 use crate::resource::StageName;
 use crate::waits::Cause;
@@ -24,6 +26,7 @@ pub(crate) struct Shared {
     pub(crate) pool: Arc<Pool>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) cancel: Cancel,
+    growth: Option<GrowthWatch>,
     stop: AtomicBool,
     first_error: Mutex<Option<EngineError>>,
     pending: Mutex<u64>,
@@ -32,10 +35,13 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(pool: Arc<Pool>, progress: Arc<Progress>, cancel: Cancel) -> Self {
+        let setup = progress.setup();
+        let growth = setup.and_then(|setup| GrowthWatch::new(setup, &pool));
         Self {
             pool,
             progress,
             cancel,
+            growth,
             stop: AtomicBool::new(false),
             first_error: Mutex::new(None),
             pending: Mutex::new(0),
@@ -50,6 +56,31 @@ impl Shared {
             Err(EngineError::Stopped)
         } else {
             Ok(())
+        }
+    }
+
+    /// Gives the run more buffers, or fewer, if it is time to. Threads that wait for devices ask
+    /// after each I/O.
+    pub(crate) fn grow(&self) {
+        if let Some(growth) = &self.growth {
+            growth.look(&self.progress, &self.pool);
+        }
+    }
+
+    /// How many reads each of so many streams may have in flight now.
+    pub(crate) fn read_depth(&self, streams: usize) -> usize {
+        read_depth(self.pool.inputs_max(), streams)
+    }
+
+    /// How many writes to a device that takes `depth` may be in flight now: at the beginning the
+    /// number for which the default buffers are made, and more as there are more buffers.
+    pub(crate) fn write_depth(&self, depth: usize) -> usize {
+        match &self.growth {
+            None => depth,
+            Some(growth) => {
+                let grown = DEVICE_DEPTH * self.pool.count() / growth.least();
+                depth.min(grown.max(DEVICE_DEPTH))
+            }
         }
     }
 

@@ -369,7 +369,7 @@ fn database(blame: f64) -> Suspect {
 }
 
 fn buffers(activity: &Activity, blame: f64) -> Suspect {
-    let (count, bytes) = (activity.plan.buffers, activity.plan.transfer_bytes);
+    let (count, bytes) = (activity.buffers_peak, activity.plan.transfer_bytes);
     Suspect {
         stage: Resource::Buffers,
         device: None,

@@ -23,7 +23,7 @@ use crate::accuracy::PREDICTED_SECONDS_MIN;
 use crate::error::LabError;
 use crate::numbers::to_f64;
 use crate::setting::{LabFault, LabSetting};
-use crate::simulate::{Job, simulate};
+use crate::simulate::{Job, Outcome, simulate};
 use crate::speeds::Speeds;
 
 pub use chain::{ChainPrediction, Link, LinkKind, LinkPrediction};
@@ -32,6 +32,8 @@ pub use limit::PlanLimit;
 
 /// How many bytes a direct read may take beyond the frames that it is for.
 const DIRECT_BYTES: f64 = 4096.0;
+/// More buffers stay if a run is faster by this factor with them.
+const BUFFERS_GAIN: f64 = 1.05;
 /// In a restore, one in this many buffers holds two runs and needs two writes. Stripes have extents
 /// in the order in which they came in, so a buffer may end within one run and begin within another.
 /// The value was measured on backups by two readers: they need between one and two writes a buffer.
@@ -152,8 +154,7 @@ impl Question {
                 fault: LabFault::NothingToPlan,
             });
         }
-        let job = self.job(alternative)?;
-        let outcome = simulate(&job);
+        let (job, outcome) = self.grown(alternative)?;
         let (limit, next) = limit::find(self, &job, &outcome);
         Ok(Prediction {
             files: alternative.files,
@@ -169,6 +170,29 @@ impl Question {
             limit,
             next,
         })
+    }
+
+    /// The run with the buffers that it would have in the end: it takes more while they make it
+    /// faster, as the engine's own runs do.
+    fn grown(&self, alternative: &Alternative) -> Result<(Job, Outcome), LabError> {
+        let mut job = self.job(alternative)?;
+        let mut outcome = simulate(&job);
+        let (least, most) = (job.buffers.buffers, job.buffers.buffers_max(0));
+        let compressors = job.buffers.compressors;
+        while job.buffers.buffers < most {
+            let count = (job.buffers.buffers * 2).min(most);
+            let mut question = self.clone();
+            question.request.buffers = Some(count);
+            question.request.compressors = Some(compressors);
+            question.write_depth = self.write_depth * count / least;
+            let more = question.job(alternative)?;
+            let faster = simulate(&more);
+            if faster.seconds * BUFFERS_GAIN > outcome.seconds {
+                break;
+            }
+            (job, outcome) = (more, faster);
+        }
+        Ok((job, outcome))
     }
 
     /// The run as the engine would set it up.

@@ -23,7 +23,7 @@ use windlass_engine::media::{
 use windlass_engine::{
     BackupOptions, BackupRun, BufferPlan, BufferRequest, Cancel, Device, DirectoryTarget,
     FileContent, FileDevice, FileDeviceOptions, FileSpec, METADATA_LIMIT_DEFAULT, Missing, OpenSet,
-    Progress, Resource, RestoreOptions, RunReport, TargetLayout, restore,
+    Progress, Resource, RestoreOptions, RunReport, TargetLayout, default_buffer_count, restore,
 };
 use windlass_model::Model;
 
@@ -127,6 +127,7 @@ impl Rehearsing<'_> {
             Direction::Backup => ends,
             Direction::Restore => (ends.1, ends.0),
         };
+        let default = default_buffer_count(self.setup.files, 1);
         Ok(Question {
             direction,
             used_bytes: self.corpus.bytes,
@@ -136,7 +137,8 @@ impl Rehearsing<'_> {
             instance: emulation.instance,
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             request: BufferRequest {
-                buffers: self.setup.buffers,
+                // A number that does not change: the prediction is compared with this one.
+                buffers: Some(self.setup.buffers.unwrap_or(default)),
                 readers: self.setup.readers,
                 ..BufferRequest::default()
             },

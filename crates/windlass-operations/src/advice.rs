@@ -48,7 +48,7 @@ fn measured(ends: &Ends<'_>, done: &Done<'_>) -> Measured {
         codec: done.codec,
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         request: BufferRequest {
-            buffers: Some(report.buffers),
+            buffers: Some(report.buffers_peak),
             transfer_bytes: Some(report.transfer_bytes),
             readers: threads(0).map(narrow),
             compressors: threads(1).map(narrow),

@@ -423,10 +423,10 @@ impl Job<'_> {
         };
         let options = FileDeviceOptions {
             alignment: plan.alignment,
+            depth: plan.write_depth_max(),
             direct: !self.request.buffered,
             ring: self.request.settings.ring,
             overwrite: self.request.overwrite,
-            ..FileDeviceOptions::default()
         };
         devices::create(&self.devices, &names, options, outputs)
     }

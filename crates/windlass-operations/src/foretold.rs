@@ -195,7 +195,7 @@ fn question(
 ) -> Option<Question> {
     let (used_bytes, _) = ends.amounts(done.report);
     let request = BufferRequest {
-        buffers: Some(done.report.buffers),
+        buffers: Some(done.report.buffers_peak),
         transfer_bytes: Some(done.report.transfer_bytes),
         memory_limit: Some(u64::MAX),
         ..done.request.clone()

@@ -125,6 +125,7 @@ fn start(
     let plan = BufferRequest::default().plan(1, volumes)?;
     let options = FileDeviceOptions {
         alignment: plan.alignment,
+        depth: plan.write_depth_max(),
         ..FileDeviceOptions::default()
     };
     let device = FileDevice::create(&into.join(STRIPE), options)?;

@@ -99,10 +99,12 @@ pub fn stripe_paths(dir: &Path, setup: &Setup) -> Vec<PathBuf> {
 
 /// A file in `dir` for each stripe.
 pub fn file_devices(dir: &Path, setup: &Setup) -> Vec<Box<dyn Device>> {
+    let plan = setup.request.plan(setup.stripes, 1).unwrap();
     let create = |index| {
         let alignment = setup.request.alignment.unwrap_or(4096);
         let options = FileDeviceOptions {
             alignment,
+            depth: plan.write_depth_max(),
             ring: setup.ring,
             ..FileDeviceOptions::default()
         };

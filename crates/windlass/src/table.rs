@@ -80,8 +80,16 @@ fn print_pages(pages: &PagesReport) {
 /// the run reads a set.
 pub fn print_plan(plan: &BufferPlan, codec: Option<&str>, pages_bytes: u64, details: bool) {
     let size = |bytes: usize| show_size(bytes as u64);
+    let most = plan.buffers_max(pages_bytes);
+    let more = match most > plan.buffers {
+        true => format!(
+            ", up to {} while more make it faster",
+            show_size(most as u64 * plan.transfer_bytes as u64)
+        ),
+        false => String::new(),
+    };
     output::note(&format!(
-        "buffers       {} x {} = {} of memory",
+        "buffers       {} x {} = {} of memory{more}",
         plan.buffers,
         size(plan.transfer_bytes),
         show_size(plan.buffer_bytes)
@@ -134,6 +142,12 @@ pub fn print_details(report: &RunReport) {
         print_stage(stage, report.data_seconds);
     }
     output::line("");
+    if report.buffers_peak > report.buffers {
+        let (first, peak) = (report.buffers, report.buffers_peak);
+        output::line(&format!(
+            "buffers       {first} at the beginning, {peak} at most"
+        ));
+    }
     for device in &report.devices {
         output::line(&format!(
             "device        {}  {}  {} transfers  p50 {}  p99 {}  max {}",

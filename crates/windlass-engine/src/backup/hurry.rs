@@ -27,11 +27,7 @@ impl BackupRun {
     /// gather. A hurry that begins next then has the buffers to itself.
     pub fn empty_buffers(&mut self) -> Result<(), EngineError> {
         self.drain()?;
-        let gathered = if self.options.compresses() {
-            self.options.plan.compressors
-        } else {
-            0
-        };
+        let gathered = self.options.outputs();
         while self.shared.pool.occupancy().free + gathered < self.shared.pool.count() {
             if let Err(error) = self.shared.check() {
                 return Err(self.stopped(error));

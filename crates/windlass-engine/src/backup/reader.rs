@@ -32,6 +32,8 @@ pub(crate) struct Reader<'a> {
     pub(crate) units: Receiver<Unit>,
     pub(crate) full: Sender<Filled>,
     pub(crate) queue: ReadQueue,
+    /// How many readers there are.
+    pub(crate) readers: usize,
     /// A unit that still waits for a buffer.
     pub(crate) next: Option<Unit>,
     /// Units whose reads are in flight, by token.
@@ -60,6 +62,7 @@ impl Reader<'_> {
     /// Starts reads until the queue is full or something would block. Returns true at the end of
     /// the units.
     fn fill(&mut self) -> Result<bool, EngineError> {
+        self.queue.set_depth(self.shared.read_depth(self.readers));
         while !self.queue.is_full() {
             self.shared.check()?;
             let may_block = self.queue.in_flight() == 0;
@@ -217,6 +220,7 @@ impl Reader<'_> {
         };
         let progress = &self.shared.progress;
         progress.io(&progress.reader, io);
+        self.shared.grow();
     }
 
     /// Reads many small parts into one buffer, and returns how many bytes. A file that has vanished

@@ -146,6 +146,10 @@ impl StripeWriter {
         if let Some(mut buffer) = chunk.buffer.filter(|buffer| !buffer.is_empty()) {
             buffer.pad(self.device.alignment() as usize);
             let (offset, bytes) = (self.offset, buffer.len() as u64);
+            let depth = shared.write_depth(self.device.depth());
+            while self.device.in_flight() >= depth.max(1) {
+                self.reap(shared)?;
+            }
             let done = self.timed(shared, Cause::DeviceWrite, |w| {
                 w.device.submit(offset, buffer)
             })?;
@@ -178,6 +182,7 @@ impl StripeWriter {
             depth: self.device.in_flight() + 1,
         };
         progress.io(&progress.writer, io);
+        shared.grow();
     }
 
     fn index_block(&mut self, shared: &Shared) -> Result<(), EngineError> {

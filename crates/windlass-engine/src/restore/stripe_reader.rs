@@ -103,6 +103,8 @@ impl<'a> StripeReader<'a> {
         stored: &Sender<Stored<'a>>,
         rate: Option<&RateLimit>,
     ) -> Result<(), EngineError> {
+        let stripes = self.set.stripes().len();
+        self.queue.set_depth(self.shared.read_depth(stripes));
         let buffer = loop {
             if !self.queue.is_full() {
                 if let Some(buffer) = self.shared.pool.try_take(Role::Input) {
@@ -193,6 +195,7 @@ impl<'a> StripeReader<'a> {
             depth: self.queue.in_flight() + 1,
         };
         progress.io(&progress.reader, io);
+        self.shared.grow();
         let message = Stored {
             buffer,
             plan,

@@ -20,6 +20,7 @@ mod findings;
 mod forge;
 mod golden;
 mod golden_pages;
+mod growth;
 mod hostile;
 mod laid_out;
 mod layers;

@@ -140,6 +140,27 @@ fn a_run_ends_and_each_buffer_is_back() {
     });
 }
 
+/// A pool that shrinks must not give up the last buffer that a compressor could have.
+#[test]
+fn a_run_ends_while_its_pool_grows_and_shrinks() {
+    each_schedule(|| {
+        let shape = Shape::draw();
+        let outputs = if shape.compress { shape.compressors } else { 0 };
+        let (count, most) = (shape.buffers, 3 * shape.buffers);
+        let pool = Pool::growing(count, most, outputs, BUFFER_BYTES).unwrap();
+        run(shape, &pool, |_, _| {
+            for _ in 0..4 {
+                let wanted = thread_rng().gen_range(1..=most + 1);
+                let is = pool.resize(wanted);
+                assert!(is <= most && is <= pool.count());
+            }
+        });
+        assert_eq!(pool.resize(count), count);
+        assert_all_are_back(&pool, pool.inputs_max());
+        assert_eq!(pool.count(), count);
+    });
+}
+
 #[test]
 fn a_run_that_fails_ends_wherever_its_threads_wait() {
     each_schedule(|| {

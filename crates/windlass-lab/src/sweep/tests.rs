@@ -16,6 +16,7 @@ fn record(seconds: f64) -> RunReport {
         bytes_read: 1 << 30,
         bytes_written: 1 << 29,
         buffers: 7,
+        buffers_peak: 7,
         transfer_bytes: 1 << 20,
         buffer_bytes: 7 << 20,
         stages: vec![StageReport {

@@ -7,7 +7,8 @@ use windlass_engine::{parse_amount, parse_rate_limit, parse_size};
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Buffers and threads")]
 pub struct Buffers {
-    /// Number of buffers [default: devices x 4 + devices + 2 x source volumes]
+    /// Number of buffers, which then stays as it is [default: devices x 4 + devices + 2 x source
+    /// volumes at the beginning, and more while they make the run faster]
     #[arg(long, value_name = "N", env = "WINDLASS_BUFFERS")]
     pub buffers: Option<usize>,
     /// Size of a buffer, which is also the size of a transfer: 64KiB to 4MiB [default: 1MiB]

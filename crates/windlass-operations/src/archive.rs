@@ -9,8 +9,8 @@ use std::thread::available_parallelism;
 
 use windlass_engine::media::Codec;
 use windlass_repository::{
-    Fetched, LogFileName, LogPlace, LookAhead, PushRequest, Pushed, RepositoryError, Spool, fetch,
-    push, system_beside,
+    Ahead, Fetched, LogFileName, LogPlace, LookAhead, PushRequest, Pushed, RepositoryError, Spool,
+    fetch, push, system_beside,
 };
 
 use crate::caller::Caller;
@@ -37,6 +37,19 @@ pub struct ArchivePushRequest {
     pub codec: Codec,
     /// On how many threads; without it on some.
     pub threads: Option<usize>,
+    /// Where it is written down which segments were stored ahead.
+    pub spool: Option<PathBuf>,
+}
+
+/// What became of a file that a server archives. It is durable.
+#[derive(Clone, Debug)]
+pub struct ArchivePushed {
+    /// What was stored.
+    pub pushed: Pushed,
+    /// Whether the server has more that nobody stores yet: [`archive_push_ahead`] does it.
+    pub has_more: bool,
+    /// What ended the last run that stored ahead.
+    pub failure: Option<String>,
 }
 
 /// What a server asks for, and where to look.
@@ -60,18 +73,64 @@ pub struct ArchiveGetRequest {
 pub fn archive_push(
     caller: &Caller,
     request: &ArchivePushRequest,
-) -> Result<Pushed, OperationError> {
+) -> Result<ArchivePushed, OperationError> {
+    let to_push = to_push(caller, request)?;
+    let Some(root) = &request.spool else {
+        return Ok(ArchivePushed {
+            pushed: push(&to_push)?,
+            has_more: false,
+            failure: None,
+        });
+    };
+    let ahead = Ahead::of(root, &to_push);
+    // Whatever is wrong there, the segment is stored as without it.
+    let is_there = |ahead: &Ahead| ahead.has(&to_push.path).unwrap_or_default();
+    let pushed = match ahead.as_ref().is_ok_and(is_there) {
+        true => Pushed::Already,
+        false => push(&PushRequest {
+            // What comes next is stored ahead, while the server has its answer.
+            look_ahead: LookAhead(1),
+            ..to_push.clone()
+        })?,
+    };
+    let more = ahead.map(|ahead| (ahead.is_wanted(&to_push.path), ahead.failure()));
+    let (has_more, failure) = match more {
+        Ok((Ok(has_more), failure)) => (has_more, failure),
+        Ok((Err(error), _)) | Err(error) => (false, Some(error.to_string())),
+    };
+    Ok(ArchivePushed {
+        pushed,
+        has_more,
+        failure,
+    })
+}
+
+/// Stores the segments after the one that the request names, for the next requests. Returns how
+/// many.
+pub fn archive_push_ahead(
+    caller: &Caller,
+    request: &ArchivePushRequest,
+) -> Result<usize, OperationError> {
+    let to_push = to_push(caller, request)?;
+    let Some(root) = &request.spool else {
+        return Ok(0);
+    };
+    Ok(Ahead::of(root, &to_push)?.store(&to_push)?)
+}
+
+/// The request of the layer below, as the owner of the file.
+fn to_push(caller: &Caller, request: &ArchivePushRequest) -> Result<PushRequest, OperationError> {
     if let Some((uid, gid)) = privilege::owner(&request.path) {
         privilege::become_user(caller.process, uid, gid)?;
     }
-    Ok(push(&PushRequest {
+    Ok(PushRequest {
         place: request.to.clone(),
         path: request.path.clone(),
         system: request.system,
         look_ahead: LookAhead(request.look_ahead),
         codec: request.codec,
         threads: threads(request.threads),
-    })?)
+    })
 }
 
 /// Fetches a file of the log for a server that recovers.

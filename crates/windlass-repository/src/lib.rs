@@ -14,6 +14,7 @@
 //! - No object is ever changed, except one that grows; and none is replaced by different content.
 //! - This crate is not needed to restore a set, and it never prints.
 
+mod ahead;
 mod commits;
 mod compress;
 mod content;
@@ -34,6 +35,7 @@ mod spool;
 mod verify;
 mod writer;
 
+pub use ahead::Ahead;
 pub use commits::{
     CommitLog, CommitReader, Linked, NewCommit, Record, StandAbout, database_number, link,
 };

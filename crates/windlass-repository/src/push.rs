@@ -93,6 +93,30 @@ pub fn push(request: &PushRequest) -> Result<Pushed, RepositoryError> {
 }
 
 fn push_segment(request: &PushRequest) -> Result<Pushed, RepositoryError> {
+    match check(request)? {
+        Checked::There(_, object, place) => place.sync_names(&object).map(|()| Pushed::Already),
+        Checked::New(group) => group.store(request).map(|(_, pushed)| pushed),
+    }
+}
+
+/// A segment that may be stored, after a look at what the place has.
+pub(crate) enum Checked {
+    /// The segment, and the object that holds all of it.
+    There(Source, PathBuf, LogPlace),
+    /// The segment, and those after it that go into the same object.
+    New(Group),
+}
+
+/// Segments that follow each other, and that the place does not have.
+pub(crate) struct Group {
+    place: LogPlace,
+    pub(crate) segments: Vec<Source>,
+    /// An object that holds one of them and is damaged.
+    damaged: Option<PathBuf>,
+}
+
+/// Checks a segment that the server hands over. Refuses what does not belong in the place.
+pub(crate) fn check(request: &PushRequest) -> Result<Checked, RepositoryError> {
     let source = Source::open(&request.path)?;
     let expected = system_of(request)?;
     if expected.is_some_and(|system| system != source.head.system) {
@@ -108,12 +132,15 @@ fn push_segment(request: &PushRequest) -> Result<Pushed, RepositoryError> {
     check_history(request, &place, &source)?;
     let there = place.objects_at(source.segment.timeline, source.start())?;
     let mut damaged = None;
-    if let Some(stored) = find_same(&place, &source, &there, &mut damaged)? {
-        place.sync_names(&stored)?;
-        return Ok(Pushed::Already);
+    if let Some(object) = find_same(&place, &source, &there, &mut damaged)? {
+        return Ok(Checked::There(source, object, place));
     }
-    let group = ready_after(request, source, &there);
-    store(request, &place, &group, damaged)
+    let segments = ready_after(request, source, &there);
+    Ok(Checked::New(Group {
+        place,
+        segments,
+        damaged,
+    }))
 }
 
 /// The path of an object that holds the whole segment, as it is. An object that holds a part of it
@@ -165,13 +192,10 @@ fn ready_after(request: &PushRequest, first: Source, there: &[ObjectName]) -> Ve
         };
         let (name, bytes) = (next.name(last.segment_bytes), last.segment_bytes);
         let (start, end) = (next.start(bytes), Lsn(next.start(bytes).0 + bytes));
-        let status = directory
-            .join("archive_status")
-            .join(format!("{name}.ready"));
         let is_there = there
             .iter()
             .any(|one| one.start < end && one.end.is_none_or(|its_end| its_end > start));
-        if is_there || !status.exists() || start.0 >> 32 != last.start().0 >> 32 {
+        if is_there || !is_ready(directory, &name) || start.0 >> 32 != last.start().0 >> 32 {
             break;
         }
         // What is wrong with it is said when the server names it.
@@ -183,61 +207,74 @@ fn ready_after(request: &PushRequest, first: Source, there: &[ObjectName]) -> Ve
     group
 }
 
-fn store(
-    request: &PushRequest,
-    place: &LogPlace,
-    group: &[Source],
-    damaged: Option<PathBuf>,
-) -> Result<Pushed, RepositoryError> {
-    let (Some(first), Some(last)) = (group.first(), group.last()) else {
-        return Ok(Pushed::Already);
-    };
-    let timeline = first.segment.timeline;
-    let path = place.object_path(timeline, first.start(), last.end());
-    place.make_directory_of(&path)?;
-    let header = LogHeader {
-        system: place.system(),
-        timeline: timeline.0,
-        segment_bytes: first.head.segment_bytes,
-        start: first.start().0,
-        begun_nanos: now_nanos(),
-        frame_bytes: FRAME_BYTES,
-        content: LogContent::Log,
-    };
-    let mut object = NewObject::begin(&path, &header, packing(request))?;
-    let mut block = vec![0; fitted::<usize, u64>(READ_BYTES.min(first.segment_bytes))];
-    for source in group {
-        let mut at = source.start();
-        while at < source.end() {
-            source.read(at, &mut block)?;
-            object.append(&block)?;
-            at = Lsn(at.0 + block.len() as u64);
+/// Whether the server has marked a segment of this directory as ready to be archived.
+pub(crate) fn is_ready(directory: &Path, name: &str) -> bool {
+    let status = directory.join("archive_status");
+    status.join(format!("{name}.ready")).exists()
+}
+
+impl Group {
+    /// Stores the segments in one object. Returns its path; it is durable then.
+    pub(crate) fn store(self, request: &PushRequest) -> Result<(PathBuf, Pushed), RepositoryError> {
+        let (first, last) = self.ends();
+        let path = (self.place).object_path(first.segment.timeline, first.start(), last.end());
+        self.place.make_directory_of(&path)?;
+        let object = self.write(request, &path)?;
+        let sealed = match &self.damaged {
+            Some(damaged) if *damaged == path => Some(object.seal_over(&path)?),
+            _ => object.seal(&path)?,
+        };
+        if let Some(stored_bytes) = sealed {
+            let pushed = Pushed::Stored {
+                files: self.segments.len(),
+                bytes: last.end().0 - first.start().0,
+                stored_bytes,
+            };
+            return Ok((path, pushed));
         }
-    }
-    let bytes = group.len() as u64 * first.segment_bytes;
-    let sealed = match damaged {
-        Some(damaged) if damaged == path => Some(object.seal_over(&path)?),
-        _ => object.seal(&path)?,
-    };
-    match sealed {
-        Some(stored_bytes) => Ok(Pushed::Stored {
-            files: group.len(),
-            bytes,
-            stored_bytes,
-        }),
         // Somebody else was faster. It must be the same.
-        None => match find_same(place, first, &objects_of(place, first)?, &mut None)? {
-            Some(path) => place.sync_names(&path).map(|()| Pushed::Already),
+        let there = (self.place).objects_at(first.segment.timeline, first.start())?;
+        match find_same(&self.place, first, &there, &mut None)? {
+            Some(path) => {
+                self.place.sync_names(&path)?;
+                Ok((path, Pushed::Already))
+            }
             None => Err(RepositoryError::Different {
                 name: first.segment.name(first.segment_bytes),
                 object: path,
             }),
-        },
+        }
     }
-}
 
-fn objects_of(place: &LogPlace, source: &Source) -> Result<Vec<ObjectName>, RepositoryError> {
-    place.objects_at(source.segment.timeline, source.start())
+    /// The first and the last segment.
+    pub(crate) fn ends(&self) -> (&Source, &Source) {
+        let last = self.segments.len() - 1;
+        (&self.segments[0], &self.segments[last])
+    }
+
+    fn write(&self, request: &PushRequest, path: &Path) -> Result<NewObject, RepositoryError> {
+        let (first, _) = self.ends();
+        let header = LogHeader {
+            system: self.place.system(),
+            timeline: first.segment.timeline.0,
+            segment_bytes: first.head.segment_bytes,
+            start: first.start().0,
+            begun_nanos: now_nanos(),
+            frame_bytes: FRAME_BYTES,
+            content: LogContent::Log,
+        };
+        let mut object = NewObject::begin(path, &header, packing(request))?;
+        let mut block = vec![0; fitted::<usize, u64>(READ_BYTES.min(first.segment_bytes))];
+        for source in &self.segments {
+            let mut at = source.start();
+            while at < source.end() {
+                source.read(at, &mut block)?;
+                object.append(&block)?;
+                at = Lsn(at.0 + block.len() as u64);
+            }
+        }
+        Ok(object)
+    }
 }
 
 /// Refuses a segment that cannot be on its timeline. Stores the history of the timeline if the
@@ -328,7 +365,7 @@ fn push_named(
 }
 
 /// The cluster that the data directory above the file is, or that the request names.
-fn system_of(request: &PushRequest) -> Result<Option<u64>, RepositoryError> {
+pub(crate) fn system_of(request: &PushRequest) -> Result<Option<u64>, RepositoryError> {
     match (system_beside(&request.path)?, request.system) {
         (Some(found), Some(expected)) if expected != found => Err(RepositoryError::Foreign {
             path: request.path.clone(),

@@ -22,6 +22,13 @@ impl<F: AsFd> Locked<F> {
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Self(file))
     }
+
+    /// Waits until nobody has the file locked.
+    pub fn wait(file: &F) -> io::Result<()> {
+        let shared = || flock(file, FlockOperation::LockShared);
+        rustix::io::retry_on_intr(shared)?;
+        Ok(flock(file, FlockOperation::Unlock)?)
+    }
 }
 
 impl<F: AsFd> Deref for Locked<F> {

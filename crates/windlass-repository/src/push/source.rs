@@ -1,6 +1,6 @@
 //! A segment in a file of a server, checked against its name.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -62,6 +62,11 @@ impl Source {
 
     pub(crate) fn end(&self) -> Lsn {
         Lsn(self.start().0 + self.segment_bytes)
+    }
+
+    /// What tells this file from every other, and from itself after a change.
+    pub(crate) fn metadata(&self) -> Result<Metadata, RepositoryError> {
+        self.file.metadata().doing("examine", &self.path)
     }
 
     pub(crate) fn read(&self, at: Lsn, into: &mut [u8]) -> Result<(), RepositoryError> {

@@ -7,6 +7,7 @@
     reason = "numbers of a test are small"
 )]
 
+mod ahead;
 mod commits;
 mod damage;
 mod growing;

@@ -20,7 +20,7 @@ pub struct ArchivePush {
     /// The place that keeps the log: a directory that exists
     #[arg(long, value_name = "PLACE")]
     pub to: PathBuf,
-    /// Also store up to this many segments that the server has marked as ready, in one object
+    /// Store up to this many segments that the server has marked as ready in one object
     #[arg(long, value_name = "N", default_value_t = LOOK_AHEAD_DEFAULT)]
     pub look_ahead: usize,
     /// Codec: none, lz4, zstd or zstd:LEVEL
@@ -30,6 +30,12 @@ pub struct ArchivePush {
     /// Number of threads that compress [default: the cores, at most 4]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
+    /// Store the next segments ahead, beside the server, and note them in this directory
+    #[arg(long, value_name = "DIRECTORY")]
+    pub spool: Option<PathBuf>,
+    /// Only store ahead.
+    #[arg(long, hide = true, requires = "spool")]
+    pub fill: bool,
     /// The cluster's system identifier, if the file does not lie in a data directory
     #[arg(long, value_name = "ID")]
     pub system: Option<u64>,

@@ -4,6 +4,7 @@ use std::process::{Command, Stdio};
 
 use windlass_operations::{
     ArchiveGetRequest, ArchivePushRequest, archive_get, archive_get_ahead, archive_push,
+    archive_push_ahead,
 };
 use windlass_repository::{Fetched, Pushed};
 
@@ -20,10 +21,22 @@ pub fn push(global: &Global, arguments: &ArchivePush) -> Result<Code, Failure> {
         look_ahead: arguments.look_ahead,
         codec: arguments.compress,
         threads: arguments.threads,
+        spool: arguments.spool.clone(),
     };
-    let pushed = archive_push(&caller, &request)?;
+    if arguments.fill {
+        archive_push_ahead(&caller, &request)?;
+        return Ok(Code::Done);
+    }
+    let archived = archive_push(&caller, &request)?;
+    if archived.has_more {
+        fill_beside();
+    }
+    // The exit code says what became of this file, so it stays 0: it is durable.
+    if let Some(failure) = &archived.failure {
+        output::note(&format!("warning: no segments are stored ahead: {failure}"));
+    }
     if global.json {
-        let (files, bytes, stored_bytes) = match pushed {
+        let (files, bytes, stored_bytes) = match archived.pushed {
             Pushed::Stored {
                 files,
                 bytes,
@@ -76,9 +89,9 @@ pub fn get(global: &Global, arguments: &ArchiveGet) -> Result<Code, Failure> {
     })
 }
 
-/// Runs this command again, to fetch ahead while the server replays. It is in the server's group of
-/// processes, so it ends with the server. If it cannot be started, the server still gets each
-/// segment when it asks.
+/// Runs this command again, to work ahead beside the server: to fetch what it will ask for, or to
+/// store what it will hand over. It is in the server's group of processes, so it ends when the
+/// server is stopped at once. If it cannot be started, each file waits for its own call.
 fn fill_beside() {
     let Ok(program) = std::env::current_exe() else {
         return;

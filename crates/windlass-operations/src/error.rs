@@ -27,6 +27,7 @@ use crate::places::{Advice, PlaceError};
 use crate::plan::PlanError;
 use crate::recovery::RecoveryError;
 use crate::rehearsing::RehearseError;
+use crate::repair::RepairError;
 use crate::sweeping::SweepError;
 
 /// Why an operation failed.
@@ -72,6 +73,9 @@ pub enum OperationError {
     /// A hook failed, so that the run was not begun.
     #[error(transparent)]
     Hook(#[from] HookError),
+    /// A cluster cannot be repaired.
+    #[error(transparent)]
+    Repair(#[from] RepairError),
     /// A database cannot be kept open, or closed.
     #[error(transparent)]
     Kept(#[from] KeptError),

@@ -102,6 +102,7 @@ pub mod recorded;
 mod recovered;
 mod recovery;
 pub mod rehearsing;
+mod repair;
 mod restore;
 pub mod run;
 pub mod sampled;
@@ -116,8 +117,8 @@ pub mod warnings;
 pub mod watch;
 
 pub use archive::{
-    ArchiveGetRequest, ArchivePushRequest, LOOK_AHEAD_DEFAULT, archive_get, archive_get_ahead,
-    archive_push,
+    ArchiveGetRequest, ArchivePushRequest, ArchivePushed, LOOK_AHEAD_DEFAULT, archive_get,
+    archive_get_ahead, archive_push, archive_push_ahead,
 };
 pub use backup::{
     BackupOutcome, BackupRequest, DatabaseLogOutcome, LogBackedUp, LogBackupOutcome,
@@ -140,6 +141,7 @@ pub use receive::{
 };
 pub use recovered::MomentRequest;
 pub use recovery::{FilePlan, RecoveryError, RecoveryPlan, RecoveryRequest, WindowShown};
+pub use repair::{RepairError, RepairOutcome, RepairRequest, RepairedPage, Unsafe, repair};
 pub use restore::{
     ChangedCluster, RestoreOutcome, RestoreRequest, Restored, cluster_owner, parent, restore,
     restore_not_begun,

@@ -17,7 +17,7 @@
 mod found;
 mod kinds;
 mod missing;
-mod pages;
+pub(crate) mod pages;
 mod relations;
 mod structure;
 

@@ -48,6 +48,7 @@ mod names;
 mod open;
 mod origin;
 mod owner;
+mod page_at;
 mod places;
 mod preload;
 mod relations;
@@ -56,6 +57,7 @@ mod restore;
 mod rights;
 mod scan;
 mod session;
+mod stopped;
 mod summaries;
 mod tablespace;
 mod tls;
@@ -90,6 +92,7 @@ pub use open::{
 };
 pub use origin::{RestoreId, is_from_past};
 pub use owner::{server_address, socket_owner};
+pub use page_at::{PageAt, damaged_pages, is_page_whole, lsn_of_page};
 pub use places::{cluster_around, places_of, running_cluster_around};
 pub use preload::Preload;
 pub use relations::{
@@ -102,6 +105,7 @@ pub use restore::{
     RestoreRequest, TablespacePlan, check_image, check_set, check_unoccupied, manifest_of_image,
 };
 pub use rights::{Right, Rights};
+pub use stopped::StoppedCluster;
 pub use tablespace::check_links;
 pub use users::user_shown;
 pub use wal::ends::log_ends;

@@ -13,8 +13,8 @@
 //!   segment and the object are the files that they were, unchanged. Whatever is wrong here, the
 //!   segment is pushed as without this.
 //! - Nothing is stored ahead of a segment that the place does not have: a place never gets a gap.
-//! - An error ends this, and never the server's work. The next call meets the cause itself, or tells
-//!   what it was.
+//! - An error ends this, and never the server's work. The next call meets the cause itself, or
+//!   tells what it was.
 
 use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Read, Write};

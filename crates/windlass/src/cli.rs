@@ -18,6 +18,7 @@ mod merge;
 mod moment;
 mod open;
 mod operations;
+mod repair;
 mod restore;
 mod snapshot;
 mod sweep;
@@ -34,7 +35,7 @@ pub use coding::Coding;
 pub use files::{check as check_paths, named as named_files};
 pub use images::{Diff, Extract, MountSet};
 pub use merge::Merge;
-pub use moment::{At, Recovering};
+pub use moment::{At, AtLog, Recovering};
 pub use open::{Close, Open, OpenOptions};
 use windlass_engine::parse_rate_limit;
 
@@ -45,6 +46,7 @@ pub use accept::SQLITE_VERSION;
 pub use archive::{ArchiveGet, ArchivePush, Receive};
 pub use buffers::{Buffers, Layout, Rates};
 pub use operations::{Hooks, LogLevel};
+pub use repair::Repair;
 pub use restore::{OffOrKeep, Restore};
 
 pub use lab::{Lab, Pages, Plan, Probe, Rehearse};
@@ -190,6 +192,9 @@ pub enum Command {
     /// Make one full set of a chain, without reading the database
     #[command(after_long_help = examples::MERGE)]
     Merge(Box<Merge>),
+    /// Replace damaged pages of a stopped cluster by those of its sets and its log
+    #[command(after_long_help = examples::REPAIR)]
+    Repair(Box<Repair>),
     /// Print shell completions
     #[command(after_long_help = examples::COMPLETIONS)]
     Completions {

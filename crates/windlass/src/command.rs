@@ -16,6 +16,7 @@ mod mount;
 mod open;
 mod plan;
 mod receive;
+mod repair;
 mod restore;
 mod snapshot;
 mod status;
@@ -48,6 +49,7 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Snapshot(arguments) => snapshot::run(global, &arguments),
         Command::ArchivePush(arguments) => archive::push(global, &arguments),
         Command::Merge(arguments) => merge::run(global, &arguments),
+        Command::Repair(arguments) => repair::run(global, &arguments),
         Command::Receive(arguments) => receive::run(global, &arguments),
         Command::ArchiveGet(arguments) => archive::get(global, &arguments),
         Command::Completions { shell } => manual::completions(shell),

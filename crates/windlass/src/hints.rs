@@ -16,6 +16,7 @@ pub mod metrics;
 pub mod operation;
 pub mod places;
 mod plan;
+mod repair;
 mod restore;
 mod snapshots;
 

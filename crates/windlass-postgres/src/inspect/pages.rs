@@ -31,13 +31,13 @@ const NAMES: &str = "SELECT f.path, format('%I.%I', n.nspname, c.relname) FROM p
      CROSS JOIN LATERAL (SELECT pg_relation_filepath(c.oid) AS path) f WHERE f.path = ANY ($1)";
 
 /// A file of a relation.
-struct PageFile {
+pub(crate) struct PageFile {
     /// Path below the data directory.
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Path of the relation's first file.
     relation: String,
     fork: Fork,
-    segment: u32,
+    pub(crate) segment: u32,
     bytes: u64,
 }
 
@@ -324,7 +324,7 @@ fn found_bad(control: &Control, page: &[u8], block: u32) -> bool {
 }
 
 /// Reads until the buffer is full, the file ends, or an error.
-fn fill(file: &File, offset: u64, buffer: &mut [u8]) -> (usize, Option<std::io::Error>) {
+pub(crate) fn fill(file: &File, offset: u64, buffer: &mut [u8]) -> (usize, Option<std::io::Error>) {
     let mut done = 0;
     while done < buffer.len() {
         match file.read_at(&mut buffer[done..], offset + done as u64) {
@@ -386,7 +386,7 @@ impl Read {
 }
 
 /// Lists all relation files, the longest first.
-fn list(data: &Path) -> Result<Vec<PageFile>, PostgresError> {
+pub(crate) fn list(data: &Path) -> Result<Vec<PageFile>, PostgresError> {
     let mut found = Vec::new();
     list_below(data, Path::new(""), &mut found)?;
     found.sort_by_key(|file: &PageFile| std::cmp::Reverse(file.bytes));

@@ -1,5 +1,5 @@
-//! Segments that are stored before the server hands them over: what is known of them is true, or the
-//! segment is pushed as without it.
+//! Segments that are stored before the server hands them over: what is known of them is true, or
+//! the segment is pushed as without it.
 
 use std::fs::{File, Metadata};
 use std::path::PathBuf;

@@ -27,6 +27,7 @@ fn page_of(command: &str) -> &'static str {
         "verify" => "manual/verify.md",
         "info" => "manual/info.md",
         "merge" => "manual/chains.md",
+        "repair" => "manual/repair.md",
         "diff" => "manual/diff.md",
         "extract" => "manual/extract.md",
         "mount" => "manual/mount.md",

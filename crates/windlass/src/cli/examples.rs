@@ -183,6 +183,18 @@ Examples:
 Windlass checks every byte before it writes it. No server starts in the new directory before the
 restore is complete. At the end Windlass prints what to do next.";
 
+/// `windlass repair --help`
+pub const REPAIR: &str = "\
+Examples:
+  windlass repair /srv/pg/data --from /backup/pg --dry-run
+      Which pages have a wrong checksum? The server must be stopped.
+  windlass repair /srv/pg/data --from /backup/pg --keep /srv/damaged
+      Replace them, and keep the damaged ones.
+  windlass repair /srv/pg/data --from /backup/pg --keep /srv/damaged --page base/5/16384:17
+      Only this page.
+
+The exit code is 4 if damage is left.";
+
 /// `windlass merge --help`
 pub const MERGE: &str = "\
 Examples:
@@ -282,6 +294,8 @@ pub const ARCHIVE_PUSH: &str = "\
 Examples:
   archive_command = 'windlass archive-push %p --to /backup/pg'
       In postgresql.conf, with archive_mode = on: keep the log beside the sets.
+  archive_command = 'windlass archive-push %p --to /backup/pg --spool /var/lib/postgresql/windlass'
+      The same; when the server is behind, store what it will hand over next meanwhile.
 
 The exit code is 0 when the file is durable in the place, or was there before with the same content.
 Otherwise the server keeps the file and tries again.";

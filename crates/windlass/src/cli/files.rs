@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use windlass_engine::{EngineError, Outputs, partial_path};
 
-use super::{Backup, Cli, Command, Lab, Merge, Restore, Snapshot, Watching};
+use super::{Backup, Cli, Command, Lab, Merge, Repair, Restore, Snapshot, Watching};
 use crate::exit::Failure;
 
 /// The files that this command line names, apart from the log itself. A stream may have several
@@ -39,6 +39,7 @@ fn of(cli: &Cli) -> Files {
             files.of_watching(&verify.watching);
         }
         Command::Merge(merge) => files.of_merge(merge),
+        Command::Repair(repair) => files.of_repair(repair),
         Command::Info(info) => files.of_set(&info.set),
         Command::Diff(diff) => {
             files.of_set([&diff.first]);
@@ -107,6 +108,13 @@ impl Files {
         };
         self.add([PathBuf::from(&of.database)], DATABASE);
         self.add(to, "the snapshot is made there");
+    }
+
+    fn of_repair(&mut self, repair: &Repair) {
+        self.add([&repair.data], "it is the cluster to repair");
+        self.of_set([&repair.from]);
+        self.add(&repair.keep, "damaged pages are kept there");
+        self.of_moment(&repair.log_from, &repair.recovering.scratch);
     }
 
     fn add<P: Into<PathBuf>>(&mut self, paths: impl IntoIterator<Item = P>, what: &'static str) {

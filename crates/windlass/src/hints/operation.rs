@@ -98,6 +98,10 @@ fn of_place(error: &OperationError) -> (String, Option<String>) {
         OperationError::NoServerUser { .. } => {
             (error.to_string(), said("Name another user with --run-as."))
         }
+        OperationError::Repair(inner) => {
+            let said = super::repair::hint(inner);
+            (chain(error.to_string(), inner), Some(said.to_owned()))
+        }
         OperationError::Plan(inner) => super::plan::words(inner),
         OperationError::Sweep(inner) => super::experiments::sweep(inner),
         OperationError::Rehearse(inner) => super::experiments::rehearse(inner),

@@ -1,5 +1,5 @@
-//! Segments that are stored before the server hands them over: with a real server, and with kills at
-//! every system call.
+//! Segments that are stored before the server hands them over: with a real server, and with kills
+//! at every system call.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -53,8 +53,8 @@ impl Waiting {
     }
 }
 
-/// A server that is behind: all of its log gets into the place, once and in order, and a server that
-/// recovers from there has every row.
+/// A server that is behind: all of its log gets into the place, once and in order, and a server
+/// that recovers from there has every row.
 #[test]
 fn a_server_that_is_behind_archives_what_was_stored_ahead() {
     let source = Waiting::start();

@@ -11,6 +11,7 @@ mod backup;
 mod diff;
 mod extract;
 mod log;
+mod log_ahead;
 mod log_backup;
 mod log_places;
 mod moments;
@@ -18,6 +19,7 @@ mod outputs;
 mod pages;
 mod receive;
 mod receive_kills;
+mod repair;
 mod restore;
 #[path = "../shared/run.rs"]
 mod run;

@@ -6,7 +6,7 @@ mod operation;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use windlass_media::{FileNo, FormatError, SetId, StripeIndex, Structure};
+use windlass_media::{FileNo, FormatError, SetId, StripeIndex};
 
 use crate::mismatch::Mismatch;
 use crate::resource::StageName;
@@ -14,6 +14,7 @@ use crate::setting::{Setting, SettingFault};
 pub use hints::{FILE_SIZE_LIMIT, place_hint_for_all};
 use hints::{damage_hint, device_words, mixed_words, place_hint};
 pub use operation::DeviceOperation;
+pub(crate) use operation::read_error;
 
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
@@ -156,6 +157,12 @@ pub enum EngineError {
     NotSealed {
         /// The stripe's file or object.
         location: String,
+    },
+    /// Somebody removes the set, or did.
+    #[error("set {set} is gone: another run removes what has expired")]
+    SetRemoved {
+        /// The set.
+        set: SetId,
     },
     /// A stripe of the set was not found.
     #[error("stripe {stripe} of set {set} is missing (it was written to {location})")]
@@ -481,19 +488,6 @@ fn device_hint(operation: DeviceOperation, source: &io::Error) -> Option<&'stati
 pub(crate) fn damage(location: &Path, offset: u64, source: FormatError) -> EngineError {
     EngineError::Damage {
         location: location.to_string_lossy().into_owned(),
-        offset,
-        source,
-    }
-}
-
-/// A stripe that cannot be read. One that ends too early is damaged.
-pub(crate) fn read_error(location: &Path, offset: u64, source: io::Error) -> EngineError {
-    if source.kind() == io::ErrorKind::UnexpectedEof {
-        return damage(location, offset, FormatError::Truncated(Structure::Header));
-    }
-    EngineError::DeviceIo {
-        operation: DeviceOperation::Read,
-        device: location.to_string_lossy().into_owned(),
         offset,
         source,
     }

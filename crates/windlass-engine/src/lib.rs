@@ -115,11 +115,11 @@ pub use resource::{Resource, StageName};
 pub use restore::{FittedOptions, RestoreOptions, TARGET_WRITERS, restore, target_writers};
 pub use ring::{Ring, RingDone};
 pub use set::{
-    Ancestor, FoundSet, Lineage, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, StripeGlance,
-    UpperLayers, UpperRange, glance, set_of_stripe,
+    Ancestor, FoundSet, Lineage, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, Removal,
+    StripeGlance, UpperLayers, UpperRange, glance, hold_path, set_of_stripe,
 };
 pub use setting::{Setting, SettingFault};
-pub use storage::{Files, Lies, PlaceFile, ReadAt, Storage};
+pub use storage::{Files, Keep, Kept, Lies, PlaceFile, ReadAt, Storage};
 pub use stripe_name::{PARTIAL_SUFFIX, STRIPE_SUFFIX, partial_path};
 pub use target::{Changed, DirectoryTarget, Discard, Existing, Target, TargetLayout};
 pub use units::{

@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use windlass_media::{BackupType, SetId, StripeIndex};
 
 use crate::error::EngineError;
+use crate::set::removal::Removal;
 use crate::storage::PlaceFile;
 pub use list::list_sets;
 
@@ -33,6 +34,8 @@ pub struct SetList {
     pub unfinished: Vec<PathBuf>,
     /// Files with the name of a stripe, of which neither the beginning nor the end can be read.
     pub unknown: Vec<UnknownStripe>,
+    /// Sets that somebody removes, or whose removal was cut off. They are not among the others.
+    pub removals: Vec<Removal>,
 }
 
 /// A set, as far as its heads, its tails and one footer describe it.
@@ -53,6 +56,8 @@ pub struct SetEntry {
     pub about: Option<SetAbout>,
     /// Whether the set can be used.
     pub state: SetState,
+    /// The files beside its stripes that say it must stay.
+    pub holds: Vec<PathBuf>,
 }
 
 impl SetEntry {

@@ -11,23 +11,26 @@ mod ends;
 mod found;
 mod lineage;
 pub(crate) mod places;
+pub(crate) mod removal;
 pub(crate) mod stripe;
 mod tally;
 mod upper;
 
+use std::io;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_media::{SetDescription, SetId, StripeHeader, StripeIndex};
 
-use crate::error::EngineError;
-use crate::storage::{Files, Storage};
+use crate::error::{EngineError, read_error};
+use crate::storage::{Files, Kept, Storage};
 pub(crate) use bases::Search;
 pub(crate) use ends::{Ends, check_same_footer, check_same_stripe};
 pub use found::FoundSet;
 pub use lineage::{Ancestor, Lineage};
 use places::expand;
+pub use removal::{Removal, hold_path};
 pub use stripe::OpenStripe;
 use stripe::{open_stripe, peek_header};
 pub(crate) use tally::Tally;
@@ -39,7 +42,11 @@ pub const METADATA_LIMIT_DEFAULT: u64 = 6 * 1024 * 1024 * 1024;
 /// A set that can be restored: all its stripes exist, are sealed and agree with each other, and so
 /// do those of all sets that it builds on.
 #[derive(Debug)]
-pub struct OpenSet(FoundSet);
+pub struct OpenSet {
+    set: FoundSet,
+    /// Nobody removes its stripes meanwhile.
+    _kept: Vec<Kept>,
+}
 
 impl OpenSet {
     /// Opens the set that `places` (stripes, or directories that hold them) lead to, and all sets
@@ -68,7 +75,8 @@ impl OpenSet {
         further: &[PathBuf],
         metadata_limit: u64,
     ) -> Result<Self, EngineError> {
-        let mut set = FoundSet::whole(storage, places, metadata_limit)?;
+        let set = FoundSet::whole(storage, places, metadata_limit);
+        let mut set = set.map_err(|error| removal::explained(storage, places, error))?;
         set.check_type()?;
         let search = Search { storage, further };
         let open = |stripes: &[PathBuf]| {
@@ -78,7 +86,14 @@ impl OpenSet {
         };
         let bases = search.all(&set, open, |base| base)?;
         set.stand_on(bases);
-        Ok(Self(set))
+        let stripes = set.links().flat_map(FoundSet::stripes);
+        let kept = stripes
+            .map(|stripe| kept(storage, stripe))
+            .collect::<Result<_, _>>()?;
+        for link in set.links() {
+            removal::check_stays(storage, link)?;
+        }
+        Ok(Self { set, _kept: kept })
     }
 
     /// Reads and checks every index block. `verify --quick` does this after opening.
@@ -113,8 +128,18 @@ impl Deref for OpenSet {
     type Target = FoundSet;
 
     fn deref(&self) -> &FoundSet {
-        &self.0
+        &self.set
     }
+}
+
+fn kept(storage: &dyn Storage, stripe: &OpenStripe) -> Result<Kept, EngineError> {
+    let kept = storage.keep(&stripe.location, stripe.file.bytes());
+    kept.map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => EngineError::SetRemoved {
+            set: stripe.header.set_id,
+        },
+        _ => read_error(&stripe.location, 0, source),
+    })
 }
 
 /// The set to which a stripe belongs. The header says it, or the seal if the header is damaged.

@@ -3,6 +3,9 @@
 //! A directory tree is a storage, and so is a bucket, and what a test makes. A location is the name
 //! of something in it, with parts between slashes. Sets, lists of sets and checks know no more than
 //! this about where stripes are.
+//!
+//! Readers keep what they read (`keep`), and whoever removes it reserves it first (`reserve`). Both
+//! hold across processes, and for no longer than the process lives.
 
 mod files;
 
@@ -92,7 +95,38 @@ pub trait Storage: Debug + Send + Sync {
     fn is_same(&self, one: &Path, other: &Path) -> bool {
         one == other
     }
+
+    /// Keeps what was opened at a location from being removed while the value lives. Waits while
+    /// somebody removes it; if it is gone then, that is the error `NotFound`. A storage that cannot
+    /// do it keeps nothing.
+    fn keep(&self, _location: &Path, _opened: &dyn ReadAt) -> io::Result<Kept> {
+        Ok(Box::new(()))
+    }
+
+    /// Reserves a file or object, to remove it. `None` if somebody keeps it. A storage that cannot
+    /// know that says `Unsupported`.
+    fn reserve(&self, _location: &Path) -> io::Result<Option<Kept>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Removes a file or object, durably. If there is none, nothing happens.
+    fn remove(&self, _location: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Writes a small document, durably. One that is there is replaced.
+    fn write(&self, _location: &Path, _content: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
+
+/// What keeps a file or object as it is, until it is dropped.
+pub trait Keep: Debug + Send + Sync {}
+
+impl Keep for () {}
+
+/// Any value that keeps something.
+pub type Kept = Box<dyn Keep>;
 
 impl dyn Storage + '_ {
     /// The file at a location, if one lies there.

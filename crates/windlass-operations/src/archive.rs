@@ -139,6 +139,9 @@ pub fn archive_get(
     request: &ArchiveGetRequest,
 ) -> Result<Fetched, OperationError> {
     let (place, name) = wanted(caller, request)?;
+    if let (Some(at), Some(directory)) = (place.begin_of(&name)?, request.into.parent()) {
+        place.note_reading(directory, at);
+    }
     if let Some(bytes) = taken(request, &place, &name) {
         return Ok(Fetched::Complete { bytes });
     }

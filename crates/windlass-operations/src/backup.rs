@@ -14,13 +14,14 @@ mod merge;
 mod outcome;
 mod request;
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_engine::media::{BackupType, SetId, fitted};
 use windlass_engine::{
-    BackupOptions, BackupRun, BufferPlan, Cancel, FileDeviceOptions, Outputs, RunReport, clean_up,
-    to_json,
+    BackupOptions, BackupRun, BufferPlan, Cancel, FileDeviceOptions, OpenSet, Outputs, RunReport,
+    clean_up, to_json,
 };
 use windlass_postgres::{BackupRequest as ClusterRequest, Chain, ChainBase, Cluster};
 use windlass_sqlite::{ChainBase as SqliteBase, Database};
@@ -142,6 +143,7 @@ fn watched(
         name: &name,
         fixed,
         devices,
+        base: OnceCell::new(),
         cancel,
     };
     let sealed = match job.made_ready()? {
@@ -170,6 +172,8 @@ struct Job<'a> {
     /// What is backed up in place of a live database.
     fixed: Option<FixedSource>,
     devices: Vec<DeviceName>,
+    /// What it builds on, which nobody removes meanwhile.
+    base: OnceCell<OpenSet>,
     cancel: &'a Cancel,
 }
 

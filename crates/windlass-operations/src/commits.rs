@@ -87,6 +87,8 @@ pub struct CommitTimeline {
     pub stored_bytes: u64,
     /// Why it begins, if something before it may be lost.
     pub lost: Option<String>,
+    /// Whether its beginning has expired.
+    is_cut: bool,
 }
 
 impl CommitTimeline {
@@ -105,7 +107,11 @@ impl CommitTimeline {
             by_nanos: run.start_nanos,
             commits: run.numbers.start - before.map_or(0, |before| before.numbers.end),
         });
-        missing.filter(|gap| gap.commits > 0 || gap.after_nanos.is_some())
+        let is_gap = |gap: &CommitGap| match gap.after_nanos {
+            None => gap.commits > 0 && !self.is_cut,
+            Some(_) => true,
+        };
+        missing.filter(is_gap)
     }
 
     /// The sets that stand in it, oldest first.
@@ -155,6 +161,10 @@ fn found_in(
     let stored = TimelineLog::of(place, timeline)?;
     let mut reader = CommitReader::new(place, timeline)?;
     let (mut runs, mut lost) = (Vec::new(), None);
+    let first = stored.spans.first().map(|span| span.start);
+    let bound = place
+        .expired()?
+        .map(|expired| expired.of_timeline(timeline));
     for objects in reader.runs() {
         reader.seek(objects.start);
         let Some(Record::Stand(first, about)) = reader.next_of_object()? else {
@@ -177,6 +187,9 @@ fn found_in(
         objects: stored.objects,
         stored_bytes: stored.stored_bytes,
         lost,
+        is_cut: first
+            .zip(bound)
+            .is_some_and(|(first, bound)| first <= bound),
     }))
 }
 

@@ -20,6 +20,7 @@ use windlass_sqlite::SqliteError;
 pub use named::{CompressionError, DatabaseError, DeviceError};
 
 use crate::ending::Ending;
+use crate::expire::ExpireError;
 use crate::extract::ExtractError;
 use crate::hooks::HookError;
 use crate::kept::KeptError;
@@ -76,6 +77,9 @@ pub enum OperationError {
     /// A cluster cannot be repaired.
     #[error(transparent)]
     Repair(#[from] RepairError),
+    /// Nothing can be removed.
+    #[error(transparent)]
+    Expire(#[from] ExpireError),
     /// A database cannot be kept open, or closed.
     #[error(transparent)]
     Kept(#[from] KeptError),
@@ -307,6 +311,7 @@ impl OperationError {
             Self::Repository(error) if error.is_damage() => Ending::Damage,
             Self::Database(error) => error.ending(),
             Self::Device(error) => error.ending(),
+            Self::Expire(error) => error.ending(),
             Self::OfDamage(_) => Ending::Damage,
             Self::OfSet { error, .. }
             | Self::OfTarget(error)

@@ -41,7 +41,7 @@
 //!
 //! The operations:
 //!
-//! - Sets: [`back_up`], [`restore`], [`verify`].
+//! - Sets: [`back_up`], [`restore`], [`verify`], [`expire::expire`].
 //! - What would happen: [`check::check_backup`], [`check::check_restore`], [`plan::plan`].
 //! - What sets hold: [`info::info`], [`diff::diff`], [`extract::extract`], [`mounting::mount`],
 //!   [`opening::open`].
@@ -73,10 +73,12 @@ pub mod emptied;
 mod ended;
 mod ending;
 mod error;
+pub mod expire;
 pub mod extract;
 pub mod foretold;
 mod held;
 mod hidden;
+pub mod hold;
 pub mod hooks;
 pub mod images;
 pub mod info;

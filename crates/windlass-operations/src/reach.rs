@@ -134,9 +134,10 @@ pub struct Missing {
 }
 
 /// What keeps sets from the log behind it; without sets every gap. A gap before the oldest set
-/// harms nobody.
+/// harms nobody, and log that has expired is no gap.
 pub fn gaps(log: &LogPlace, sets: &[ClusterSet]) -> Result<Vec<Missing>, RepositoryError> {
     let known = KnownLog::of(log);
+    let expired = log.expired()?;
     let mut found = BTreeSet::new();
     for timeline in log.timelines()? {
         if sets.is_empty() {
@@ -159,7 +160,12 @@ pub fn gaps(log: &LogPlace, sets: &[ClusterSet]) -> Result<Vec<Missing>, Reposit
             }));
         }
     }
-    Ok(found.into_iter().collect())
+    let unexpired = found.into_iter().filter_map(|gap| {
+        let bound = expired.map_or(gap.start, |expired| expired.of_timeline(gap.timeline));
+        let start = gap.start.max(bound);
+        (start < gap.end).then_some(Missing { start, ..gap })
+    });
+    Ok(unexpired.collect())
 }
 
 /// Moments to which a cluster can be restored: from the end of a set to where the log ends.

@@ -107,6 +107,19 @@ fn fetch_segment(
     })
 }
 
+impl LogPlace {
+    /// Where the segment of this name begins. None for other files, and without any log.
+    pub fn begin_of(&self, name: &LogFileName) -> Result<Option<Lsn>, RepositoryError> {
+        let LogFileName::Segment(text) = name else {
+            return Ok(None);
+        };
+        let Some(bytes) = segment_bytes(self, name.timeline())? else {
+            return Ok(None);
+        };
+        Ok(Segment::of_name(text, bytes).map(|segment| segment.start(bytes)))
+    }
+}
+
 /// The segment size of a timeline's log: every object states it. `None` if there is no object.
 pub(crate) fn segment_bytes(
     place: &LogPlace,

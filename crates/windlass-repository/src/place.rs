@@ -133,6 +133,11 @@ impl LogPlace {
         self.system
     }
 
+    /// The directory of this log.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// What the objects of the log hold.
     pub(crate) fn content(&self) -> &LogContent {
         &self.content
@@ -344,7 +349,7 @@ pub fn log_databases(place: &Path) -> Result<Vec<u64>, RepositoryError> {
 }
 
 /// The names in a directory; none if it does not exist.
-fn names_in(directory: &Path) -> Result<Vec<String>, RepositoryError> {
+pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>, RepositoryError> {
     let entries = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.doing("list", directory)?,

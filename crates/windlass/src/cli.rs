@@ -10,7 +10,9 @@ mod command_lines;
 #[cfg(test)]
 mod documented;
 mod examples;
+mod expire;
 mod files;
+mod hold;
 mod images;
 mod lab;
 mod mapping;
@@ -32,7 +34,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use choice::{Choice, WHICH_OF_ALL};
 pub use coding::Coding;
+pub use expire::Expire;
 pub use files::{check as check_paths, named as named_files};
+pub use hold::Hold;
 pub use images::{Diff, Extract, MountSet};
 pub use merge::Merge;
 pub use moment::{At, AtLog, Recovering};
@@ -195,6 +199,12 @@ pub enum Command {
     /// Replace damaged pages of a stopped cluster by those of its sets and its log
     #[command(after_long_help = examples::REPAIR)]
     Repair(Box<Repair>),
+    /// Remove the sets and the log that nobody needs any more, by rules
+    #[command(after_long_help = examples::EXPIRE)]
+    Expire(Expire),
+    /// Keep a set whatever the rules of `expire` say, or end that
+    #[command(after_long_help = examples::HOLD)]
+    Hold(Hold),
     /// Print shell completions
     #[command(after_long_help = examples::COMPLETIONS)]
     Completions {

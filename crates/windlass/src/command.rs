@@ -7,7 +7,9 @@ mod close;
 mod detach;
 mod diff;
 mod events;
+mod expire;
 mod extract;
+mod hold;
 mod info;
 mod lab;
 mod manual;
@@ -38,6 +40,8 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Info(arguments) => info::run(global, &arguments),
         Command::Diff(arguments) => diff::run(global, &arguments),
         Command::Events(arguments) => events::run(global, &arguments),
+        Command::Expire(arguments) => expire::run(global, &arguments),
+        Command::Hold(arguments) => hold::run(global, &arguments),
         Command::Extract(arguments) => extract::run(global, &arguments),
         Command::Mount(arguments) => mount::run(global, &arguments),
         Command::Status => status::run(global),

@@ -29,6 +29,13 @@ impl<F: AsFd> Locked<F> {
         rustix::io::retry_on_intr(shared)?;
         Ok(flock(file, FlockOperation::Unlock)?)
     }
+
+    /// Locks the file together with others who do the same, without waiting. The error is of the
+    /// kind `WouldBlock` if somebody has locked it for itself alone.
+    pub fn share(file: F) -> io::Result<Self> {
+        flock(&file, FlockOperation::NonBlockingLockShared)?;
+        Ok(Self(file))
+    }
 }
 
 impl<F: AsFd> Deref for Locked<F> {

@@ -1,6 +1,11 @@
 //! What was being done with a device when it failed.
 
-use std::fmt;
+use std::path::Path;
+use std::{fmt, io};
+
+use windlass_media::{FormatError, Structure};
+
+use super::{EngineError, damage};
 
 /// What is done with a device, or with a stripe that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,6 +25,8 @@ pub enum DeviceOperation {
     Settle,
     /// Reading.
     Read,
+    /// Removing it.
+    Remove,
 }
 
 impl fmt::Display for DeviceOperation {
@@ -32,6 +39,20 @@ impl fmt::Display for DeviceOperation {
             Self::Publish => "publish",
             Self::Settle => "settle",
             Self::Read => "read",
+            Self::Remove => "remove",
         })
+    }
+}
+
+/// A stripe that cannot be read. One that ends too early is damaged.
+pub(crate) fn read_error(location: &Path, offset: u64, source: io::Error) -> EngineError {
+    if source.kind() == io::ErrorKind::UnexpectedEof {
+        return damage(location, offset, FormatError::Truncated(Structure::Header));
+    }
+    EngineError::DeviceIo {
+        operation: DeviceOperation::Read,
+        device: location.to_string_lossy().into_owned(),
+        offset,
+        source,
     }
 }

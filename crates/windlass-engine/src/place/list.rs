@@ -11,6 +11,7 @@ use super::{SetAbout, SetEntry, SetList, SetState, StripeEntry, UnknownStripe};
 use crate::backup::READ_BYTES;
 use crate::error::{EngineError, damage, read_error};
 use crate::set::places::where_it_may_be;
+use crate::set::removal::{Beside, Removal};
 use crate::storage::{PlaceFile, Storage};
 
 /// Longest word that a list keeps from a database's facts.
@@ -33,31 +34,81 @@ pub fn list_sets(
 ) -> Result<SetList, EngineError> {
     let mut list = SetList::default();
     let mut sets = Sets::new();
+    let mut beside = BesideSets::default();
     for place in places {
-        storage.list(place, &mut |file| match look(storage, file) {
-            Found::Stripe(stripe, header) => gather(storage, &mut sets, *stripe, header),
-            Found::Unknown(file, _) if is_just_begun(&file) => list.unfinished.push(file.location),
-            Found::Unknown(file, fault) => list.unknown.push(UnknownStripe { file, fault }),
-            Found::Foreign => {}
+        storage.list(place, &mut |file| {
+            if beside.take(&file.location) {
+                return;
+            }
+            match look(storage, file) {
+                Found::Stripe(stripe, header) => gather(storage, &mut sets, *stripe, header),
+                Found::Unknown(file, _) if is_just_begun(&file) => {
+                    list.unfinished.push(file.location);
+                }
+                Found::Unknown(file, fault) => list.unknown.push(UnknownStripe { file, fault }),
+                Found::Foreign => {}
+            }
         })?;
     }
-    let known: Vec<_> = sets.keys().copied().collect();
-    for set_id in known {
+    for set_id in sets.keys().copied().collect::<Vec<_>>() {
         let broken = siblings(storage, places, &mut sets, set_id);
         let is_of_set = |one: &UnknownStripe| {
             let mut broken = broken.values().map(|(file, _)| file);
             broken.any(|file| storage.is_same(&file.location, &one.file.location))
         };
         list.unknown.retain(|one| !is_of_set(one));
-        if let Some(mut gathered) = sets.remove(&set_id) {
-            list.unfinished.extend(gathered.take_unfinished_copies());
-            let entry = gathered.entry(storage, set_id, broken, metadata_limit);
-            list.sets.push(entry);
+        let Some(mut gathered) = sets.remove(&set_id) else {
+            continue;
+        };
+        list.unfinished.extend(gathered.take_unfinished_copies());
+        if let Some(marks) = beside.marks.remove(&set_id) {
+            let stripes = gathered.stripes.into_iter();
+            let stripes = stripes.map(|one| one.file.location).collect();
+            list.removals.push(Removal {
+                set_id,
+                stripes,
+                marks,
+            });
+            continue;
         }
+        let entry = gathered.entry(storage, set_id, broken, metadata_limit);
+        let holds = beside.holds.remove(&set_id).unwrap_or_default();
+        list.sets.push(SetEntry { holds, ..entry });
+    }
+    for (set_id, marks) in beside.marks {
+        let stripes = Vec::new();
+        list.removals.push(Removal {
+            set_id,
+            stripes,
+            marks,
+        });
     }
     list.sets.sort_by_key(|set| (set.begun_nanos, set.set_id.0));
     list.unfinished.sort();
     Ok(list)
+}
+
+/// The files that lie beside stripes and say something about their sets.
+#[derive(Default)]
+struct BesideSets {
+    marks: BTreeMap<SetId, Vec<PathBuf>>,
+    holds: BTreeMap<SetId, Vec<PathBuf>>,
+}
+
+impl BesideSets {
+    /// Takes a file, if it is one of these.
+    fn take(&mut self, location: &Path) -> bool {
+        let paths = match Beside::of(location) {
+            Some(Beside::Mark(set)) => self.marks.entry(set).or_default(),
+            Some(Beside::Hold(set)) => self.holds.entry(set).or_default(),
+            None => return false,
+        };
+        // A place may be named twice.
+        if !paths.iter().any(|known| known == location) {
+            paths.push(location.to_owned());
+        }
+        true
+    }
 }
 
 fn gather(storage: &dyn Storage, sets: &mut Sets, stripe: Stripe, header: Option<StripeHeader>) {
@@ -169,6 +220,7 @@ impl Gathered {
             stripes: self.stripes.into_iter().map(stripe).collect(),
             about,
             state,
+            holds: Vec::new(),
         }
     }
 

@@ -1,4 +1,9 @@
 //! The files of the operating system as a storage.
+//!
+//! Locking: a reader locks each stripe's file together with other readers, and whoever removes it
+//! locks it alone. The kernel ends the lock of a process that is killed, and a file server ends
+//! those of a host that is gone. So no lock is ever left over, and none is taken from anybody who
+//! lives.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -6,12 +11,21 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::Advice;
 
-use super::{Lies, PlaceFile, ReadAt, Storage};
+use super::{Keep, Kept, Lies, PlaceFile, ReadAt, Storage};
 use crate::bounded::open_regular;
+use crate::durable::{self, Locked};
 use crate::error::{EngineError, read_error};
+
+/// How often a reader asks again for a file that somebody is about to remove, or not, and how long
+/// it waits in between.
+const ASKED_MAX: u32 = 1500;
+const ASKED_EVERY: Duration = Duration::from_millis(20);
+/// The mode of small documents. They say no more than the names of stripes do.
+const DOCUMENT_MODE: u32 = 0o640;
 
 /// The files and directories of this machine. Links to files are followed when they are named, and
 /// not when they lie in a place.
@@ -66,6 +80,54 @@ impl Storage for Files {
             _ => false,
         }
     }
+
+    fn keep(&self, _location: &Path, opened: &dyn ReadAt) -> io::Result<Kept> {
+        match opened.file() {
+            Some(file) => shared(file),
+            None => Ok(Box::new(())),
+        }
+    }
+
+    fn reserve(&self, location: &Path) -> io::Result<Option<Kept>> {
+        // A file server locks a file for one process alone only if that may write to it.
+        let file = File::options().read(true).write(true).open(location);
+        let file = file.or_else(|_| open_regular(location))?;
+        match Locked::take(Arc::new(file)) {
+            Ok(lock) => Ok(Some(Box::new(lock))),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn remove(&self, location: &Path) -> io::Result<()> {
+        match std::fs::remove_file(location) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        durable::sync_parent(location)
+    }
+
+    fn write(&self, location: &Path, content: &[u8]) -> io::Result<()> {
+        durable::write(location, content, DOCUMENT_MODE)
+    }
+}
+
+impl Keep for Locked<Arc<File>> {}
+
+/// Locks an open file together with other readers.
+fn shared(file: &Arc<File>) -> io::Result<Kept> {
+    for _ in 0..ASKED_MAX {
+        match Locked::share(Arc::clone(file)) {
+            Ok(_) if file.metadata()?.nlink() == 0 => return Err(io::ErrorKind::NotFound.into()),
+            Ok(lock) => return Ok(Box::new(lock)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                std::thread::sleep(ASKED_EVERY);
+            }
+            // Without locks there, nobody removes anything: `reserve` fails, too.
+            Err(_) => return Ok(Box::new(())),
+        }
+    }
+    Err(io::ErrorKind::WouldBlock.into())
 }
 
 fn modified_nanos(metadata: &Metadata) -> i64 {

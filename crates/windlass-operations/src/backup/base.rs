@@ -8,6 +8,7 @@
 //!   database's own crate has agreed.
 //! - A set that was named is used, or the backup fails. No other set is taken in its place.
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,6 +38,8 @@ pub(crate) struct BaseSearch<'a> {
     pub(crate) caller: &'a Caller,
     pub(crate) request: &'a BackupRequest,
     pub(crate) devices: &'a [DeviceName],
+    /// Where the base is kept, so that nobody removes it before the new set is sealed.
+    pub(crate) kept: &'a OnceCell<OpenSet>,
 }
 
 impl Job<'_> {
@@ -45,6 +48,7 @@ impl Job<'_> {
             caller: self.caller,
             request: self.request,
             devices: &self.devices,
+            kept: &self.base,
         }
     }
 }
@@ -70,6 +74,7 @@ impl BaseSearch<'_> {
                 for link in set.links() {
                     outputs.protect_set(link)?;
                 }
+                self.kept.get_or_init(|| set);
                 Ok(Some(Ok(taken)))
             }
             Err(reason) => self.no_base(reason),

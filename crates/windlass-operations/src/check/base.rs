@@ -1,9 +1,10 @@
 //! The set on which a differential or an incremental backup would build, and how much it would
 //! read.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
-use windlass_engine::{Outputs, show_size};
+use windlass_engine::{OpenSet, Outputs, show_size};
 use windlass_postgres::{ChainBase, Cluster, ExpectedChanges};
 use windlass_sqlite::Database;
 
@@ -25,7 +26,8 @@ pub(super) fn of_cluster(
     outputs: &mut Outputs,
 ) -> Option<u64> {
     let devices = devices(request);
-    let search = search((caller, request), &devices);
+    let kept = OnceCell::new();
+    let search = search((caller, request), &devices, &kept);
     let base = found(checks, request, search.base_of_cluster(cluster, outputs))?;
     match cluster.expect_changes(&base) {
         Err(error) => {
@@ -51,7 +53,8 @@ pub(super) fn of_file(
     outputs: &mut Outputs,
 ) {
     let devices = devices(request);
-    let search = search((caller, request), &devices);
+    let kept = OnceCell::new();
+    let search = search((caller, request), &devices, &kept);
     if let Some(base) = found(checks, request, search.base_of_file(database, outputs)) {
         let id = base.set_id();
         checks.ok(
@@ -66,11 +69,16 @@ fn devices(request: &BackupRequest) -> Vec<DeviceName> {
     devices.filter_map(Result::ok).collect()
 }
 
-fn search<'a>((caller, request): Asked<'a>, devices: &'a [DeviceName]) -> BaseSearch<'a> {
+fn search<'a>(
+    (caller, request): Asked<'a>,
+    devices: &'a [DeviceName],
+    kept: &'a OnceCell<OpenSet>,
+) -> BaseSearch<'a> {
     BaseSearch {
         caller,
         request,
         devices,
+        kept,
     }
 }
 

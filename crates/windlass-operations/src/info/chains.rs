@@ -177,6 +177,7 @@ mod tests {
                 database: serde_json::json!({"kind": "sqlite", "path": "/shop.db"}),
             }),
             state: SetState::Sealed,
+            holds: Vec::new(),
         }
     }
 

@@ -13,6 +13,7 @@ use windlass_postgres::{
     DatabaseFacts, OverCluster, PostgresError, ReplayedTablespace, RestorePlan, check_unoccupied,
     replayed_tablespaces,
 };
+use windlass_repository::LogPlace;
 
 use super::{ChangedCluster, Job, Restored};
 use crate::ended::RunEnd;
@@ -67,11 +68,23 @@ impl Job<'_, '_> {
             }
         };
         let ((report, end), changed) = written.map_err(|error| cut_off(&plan, error))?;
+        self.note_reading(&plan);
         let restored = Restored::Cluster {
             next_steps: plan.next_steps(),
             changed,
         };
         Ok((report, end, restored))
+    }
+
+    /// Notes from where on the restored server will fetch log, which must stay until then.
+    fn note_reading(&self, plan: &RestorePlan) {
+        let facts = &self.set.description().facts.database;
+        let system = facts["system_identifier"].as_str();
+        let system = system.and_then(|system| system.parse().ok());
+        if let (Some(recovery), Some(system)) = (self.recovery.and_then(Plan::of_cluster), system) {
+            let log = LogPlace::new(&recovery.place, system);
+            log.note_reading(&plan.into.join("pg_wal"), recovery.from);
+        }
     }
 
     /// Refuses places where something else is. Returns what the other outputs may not be.

@@ -28,6 +28,7 @@ fn page_of(command: &str) -> &'static str {
         "info" => "manual/info.md",
         "merge" => "manual/chains.md",
         "repair" => "manual/repair.md",
+        "expire" | "hold" => "manual/repositories.md",
         "diff" => "manual/diff.md",
         "extract" => "manual/extract.md",
         "mount" => "manual/mount.md",

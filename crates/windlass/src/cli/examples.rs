@@ -320,6 +320,27 @@ Examples:
 Exit codes: 0 the file is there, 1 the place does not have it, 255 the place could not be read, or
 its log has a gap there. A server ends its recovery at 1, and stops with an error at 255.";
 
+/// `windlass expire --help`
+pub const EXPIRE: &str = "\
+Examples:
+  windlass expire /backup/pg --keep-full 2 --dry-run
+      What would go if the newest two full sets and all that was made since stayed?
+  windlass expire shop --keep-within 30d
+      Keep each moment of the last 30 days restorable, and remove what is older.
+  windlass expire /backup/pg --keep-within 14d --keep-weekly 8 --keep-monthly 12
+      Keep each moment of two weeks, and older states by week and by month.
+
+A set stays if one rule keeps it, or if a set that stays builds on it. The newest full set always
+stays, and so does what somebody reads right now.";
+
+/// `windlass hold --help`
+pub const HOLD: &str = "\
+Examples:
+  windlass hold /backup/pg --set 1f0c9a2e --reason 'before the upgrade'
+      Keep this set, and the sets that it builds on, until somebody releases it.
+  windlass hold /backup/pg --set 1f0c9a2e --release
+      Let the rules count for it again.";
+
 /// `windlass man --help`
 pub const MAN: &str = "\
 Examples:

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use windlass_engine::{EngineError, Outputs, partial_path};
 
-use super::{Backup, Cli, Command, Lab, Merge, Repair, Restore, Snapshot, Watching};
+use super::{Backup, Cli, Command, Expire, Hold, Lab, Merge, Repair, Restore, Snapshot, Watching};
 use crate::exit::Failure;
 
 /// The files that this command line names, apart from the log itself. A stream may have several
@@ -41,6 +41,7 @@ fn of(cli: &Cli) -> Files {
         Command::Merge(merge) => files.of_merge(merge),
         Command::Repair(repair) => files.of_repair(repair),
         Command::Info(info) => files.of_set(&info.set),
+        Command::Expire(Expire { set, .. }) | Command::Hold(Hold { set, .. }) => files.of_set(set),
         Command::Diff(diff) => {
             files.of_set([&diff.first]);
             files.of_set(&diff.second);
@@ -81,8 +82,8 @@ fn of(cli: &Cli) -> Files {
         Command::Receive(receive) => files.add([&receive.to], "the log is kept there"),
         Command::ArchiveGet(get) => files.of_log(&get.into, &get.from),
         Command::Man { into } => files.add([into], "the man pages are written there"),
-        Command::Lab(_) | Command::Plan(_) | Command::Status => {}
-        Command::Close(_) | Command::Completions { .. } => {}
+        Command::Lab(_) | Command::Plan(_) | Command::Status | Command::Close(_) => {}
+        Command::Completions { .. } => {}
     }
     files
 }

@@ -4,6 +4,8 @@ mod chains;
 mod list;
 pub(super) mod logs;
 
+pub(super) use list::type_name;
+
 use std::collections::BTreeSet;
 
 use serde_json::Value;

@@ -58,6 +58,9 @@ fn typed(bytes: u64) -> String {
 pub fn hint(error: &EngineError) -> Option<String> {
     let text = match error {
         EngineError::Setting { .. } => OPTION_VALUES,
+        EngineError::SetRemoved { .. } => {
+            "Take another set. `windlass info` lists those that are there."
+        }
         EngineError::MemoryLimit { .. } => {
             "Lower --buffers or --transfer-size, or raise --max-memory."
         }

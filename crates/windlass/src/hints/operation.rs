@@ -6,6 +6,7 @@ use nix::libc::{EMFILE, ENFILE};
 use windlass_engine::{EngineError, place_hint_for_all};
 use windlass_model::ModelError;
 use windlass_operations::denied::Denied;
+use windlass_operations::expire::ExpireError;
 use windlass_operations::extract::ExtractError;
 use windlass_operations::kept::KeptError;
 use windlass_operations::{
@@ -47,6 +48,7 @@ pub fn words(error: &OperationError) -> (String, Option<String>) {
         OperationError::Device(error) => device(error),
         OperationError::Owner(error) => (error.to_string(), Some(owner(error))),
         OperationError::Hook(error) => (hook_text(error), said(hook(error))),
+        OperationError::Expire(inner) => (error.to_string(), said(expire(inner))),
         OperationError::Kept(inner) => (error.to_string(), Some(kept(inner))),
         OperationError::Compression(error) => {
             (format!("--compress: {error}"), said(compression(error)))
@@ -326,5 +328,18 @@ fn kept(error: &KeptError) -> String {
             )
         }
         _ => "Run as the user who opened it. `windlass status` shows what runs.".to_owned(),
+    }
+}
+
+fn expire(error: &ExpireError) -> &'static str {
+    match error {
+        ExpireError::NoPolicy => {
+            "Give a rule, as --keep-full 2 or --keep-within 30d. --dry-run shows what would go."
+        }
+        ExpireError::NoPlace { .. } => "Name the directory. `windlass hold` keeps a set for ever.",
+        _ => {
+            "Windlass cannot find out whether somebody reads a set there, so it removes none. \
+             Mount the file system with locks, or run this where they work."
+        }
     }
 }

@@ -13,6 +13,7 @@ mod diff;
 mod documents;
 mod endings;
 mod events;
+mod expire;
 mod extremes;
 mod foreseen;
 mod foretold;

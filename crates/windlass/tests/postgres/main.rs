@@ -9,6 +9,7 @@
 mod at;
 mod backup;
 mod diff;
+mod expire;
 mod extract;
 mod log;
 mod log_ahead;

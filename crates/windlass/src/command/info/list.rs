@@ -7,6 +7,7 @@ use windlass_engine::media::BackupType;
 use windlass_engine::{EngineError, SetEntry, SetState, UnknownStripe, show_size};
 use windlass_operations::Ending;
 use windlass_operations::denied::Denied;
+use windlass_operations::hold::hold_of;
 use windlass_operations::info::{BaseFaults, PlaceInfo, worse};
 
 use crate::cli::{Global, Info};
@@ -117,8 +118,14 @@ fn document(sets: Vec<Value>, places: &PlaceInfo) -> Value {
         })
     });
     let unfinished = places.unfinished.iter().map(|path| path.to_string_lossy());
+    let holds = places.sets.iter().filter_map(|set| {
+        let hold = hold_of(set)?;
+        let (set_id, reason, since) = (set.set_id.to_string(), hold.reason, hold.since);
+        Some(json!({ "set_id": set_id, "reason": reason, "since": since }))
+    });
     json!({
         "sets": sets,
+        "holds": holds.collect::<Vec<_>>(),
         "chains": super::chains::document(&places.chains, &places.logs),
         "logs": super::logs::document(&places.logs, &places.database_logs),
         "damaged_files": unknown.collect::<Vec<_>>(),
@@ -176,7 +183,11 @@ fn row(set: &SetEntry, now: Timestamp, all: &[Identity], fault: Option<&EngineEr
     let state = match (set.state.fault(), fault) {
         (Some(fault), _) => format!("{}: {fault}", set.state.name()),
         (None, Some(fault)) => format!("no base: {fault}"),
-        (None, None) => set.state.name().to_owned(),
+        (None, None) => match hold_of(set) {
+            None => set.state.name().to_owned(),
+            Some(hold) if hold.reason.is_empty() => format!("{}, held", set.state.name()),
+            Some(hold) => format!("{}, held: {}", set.state.name(), hold.reason),
+        },
     };
     [
         short_id(set),
@@ -214,7 +225,7 @@ fn label(facts: &Value) -> String {
     shown
 }
 
-pub(super) fn type_name(kind: BackupType) -> &'static str {
+pub(in crate::command) fn type_name(kind: BackupType) -> &'static str {
     match kind {
         BackupType::Full => "full",
         BackupType::Diff => "diff",

@@ -1,0 +1,126 @@
+//! Retention: removes the sets and the log of a place that its rules no longer keep.
+//!
+//!   list --> plan (what goes, and why the rest stays) --> dry run: no more than that
+//!               |
+//!               +--> reserve what goes --> list and plan again --> remove --> log
+//!
+//! Locking: a set that somebody reads cannot be reserved, so it stays, with all that it needs. A
+//! backup keeps its base until its own set is sealed. Because the plan is made again when
+//! everything that goes is reserved, nobody can have begun to need it.
+//!
+//! Invariants
+//! - Nothing goes that the second plan keeps.
+//! - What builds on a set goes before the set. What is left never looks damaged.
+//! - Nothing of a database goes if one of its sets comes from the future: a clock is wrong.
+
+mod apply;
+mod error;
+mod logs;
+mod plan;
+
+use jiff::Timestamp;
+use windlass_engine::media::SetId;
+use windlass_repository::retention::Policy;
+
+pub use error::ExpireError;
+pub use logs::LogExpiry;
+pub use plan::{DatabasePlan, ExpirePlan, Fate, PlannedSet};
+
+use crate::caller::Caller;
+use crate::ending::Ending;
+use crate::error::OperationError;
+use crate::places::{Named, SetRequest};
+use crate::privilege;
+use plan::Planner;
+
+/// What to remove.
+#[derive(Clone, Debug, Default)]
+pub struct ExpireRequest {
+    /// The places; maybe only the sets of one database there.
+    pub set: SetRequest,
+    /// What stays.
+    pub policy: Policy,
+    /// Whether to remove nothing, and only say what would be removed.
+    pub dry_run: bool,
+    /// What the clock says, if that is not asked.
+    pub now: Option<Timestamp>,
+}
+
+/// What was removed.
+#[derive(Debug)]
+pub struct ExpireOutcome {
+    /// What was to be done, and why.
+    pub plan: ExpirePlan,
+    /// The sets that are gone.
+    pub removed: Vec<SetId>,
+    /// Sets that stay because somebody reads them.
+    pub in_use: Vec<SetId>,
+    /// Sets whose removal an earlier run had begun.
+    pub finished: Vec<SetId>,
+    /// The log that is gone.
+    pub logs: Vec<LogExpiry>,
+}
+
+/// Removes what has expired. Returns what was done, and how the operation ends: with warnings if
+/// something stays because it is read, and as failed if a clock is wrong.
+pub fn expire(
+    caller: &Caller,
+    request: &ExpireRequest,
+) -> Result<(ExpireOutcome, Ending), OperationError> {
+    if request.policy.is_empty() {
+        return Err(ExpireError::NoPolicy.into());
+    }
+    let named = Named::new(caller, &request.set)?;
+    check_places(&named)?;
+    if !request.dry_run {
+        // What is written there belongs to those who read it.
+        let owner = named
+            .paths
+            .first()
+            .and_then(|place| privilege::owner(place));
+        if let Some((uid, gid)) = owner {
+            privilege::become_user(caller.process, uid, gid)?;
+        }
+    }
+    let mut planner = Planner::new(&named, request);
+    let outcome = match request.dry_run {
+        true => ExpireOutcome::planned(planner.plan()?),
+        false => apply::apply(&mut planner)?,
+    };
+    let ending = outcome.ending();
+    Ok((outcome, ending))
+}
+
+fn check_places(named: &Named) -> Result<(), ExpireError> {
+    if let Some(stripe) = named.paths.iter().find(|path| !path.is_dir()) {
+        let what = stripe.display().to_string();
+        return Err(ExpireError::NoPlace { what });
+    }
+    match named.choice.which {
+        None => Ok(()),
+        Some(_) => Err(ExpireError::NoPlace {
+            what: "one set".to_owned(),
+        }),
+    }
+}
+
+impl ExpireOutcome {
+    fn planned(plan: ExpirePlan) -> Self {
+        Self {
+            plan,
+            removed: Vec::new(),
+            in_use: Vec::new(),
+            finished: Vec::new(),
+            logs: Vec::new(),
+        }
+    }
+
+    fn ending(&self) -> Ending {
+        let is_refused = self.plan.databases.iter().any(|one| one.future.is_some());
+        match (is_refused, self.in_use.is_empty()) {
+            (true, _) => Ending::Failed,
+            (false, false) => Ending::Warnings,
+            (false, true) => Ending::Done,
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! What expires in some places, as a value: the fate of each set, and of the log.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use windlass_engine::media::{BackupType, SetId, saturated};
+use windlass_engine::{SetEntry, SetList, SetState};
+use windlass_postgres::Lsn;
+use windlass_repository::retention::{self, KeptSets, Member, Rule};
+
+use super::ExpireRequest;
+use super::logs::{DatabaseLogs, LogExpiry};
+use crate::error::OperationError;
+use crate::info::base_faults;
+use crate::moments::zone;
+use crate::places::{self, Identity, Named};
+
+/// How far a set may lie in the future: the clocks of two hosts differ a little.
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(5);
+
+/// What expires in some places.
+#[derive(Debug, Default)]
+pub struct ExpirePlan {
+    /// The databases, each with its sets.
+    pub databases: Vec<DatabasePlan>,
+    /// Sets that do not say their database. They stay.
+    pub unknown: Vec<SetId>,
+    /// Sets whose removal an earlier run has begun. They go, whatever the rules say.
+    pub begun: Vec<SetId>,
+}
+
+/// What expires of a database.
+#[derive(Debug)]
+pub struct DatabasePlan {
+    /// The database.
+    pub of: Identity,
+    /// Its sets, the oldest first.
+    pub sets: Vec<PlannedSet>,
+    /// The logs of which something goes.
+    pub logs: Vec<LogExpiry>,
+    /// A set that was begun in the future. Then nothing goes.
+    pub future: Option<(SetId, i64)>,
+}
+
+/// A set, and what becomes of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedSet {
+    /// The set.
+    pub id: SetId,
+    /// Its type.
+    pub backup_type: BackupType,
+    /// When it was begun, in nanoseconds since 1970 UTC.
+    pub begun_nanos: i64,
+    /// Bytes of its stripes.
+    pub bytes: u64,
+    /// What becomes of it.
+    pub fate: Fate,
+    /// How many sets a restore of it needs besides.
+    pub(super) depth: usize,
+}
+
+/// What becomes of a set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It goes.
+    Goes,
+    /// It stays, for these reasons.
+    Stays(BTreeSet<Rule>),
+    /// It cannot be restored as it is, so no rule counts it. It stays until somebody looks.
+    Faulty(String),
+    /// Its backup is under way or was cut off: the next backup deals with it.
+    Unfinished,
+}
+
+impl ExpirePlan {
+    /// The sets that go.
+    pub fn gone(&self) -> impl Iterator<Item = &PlannedSet> {
+        let sets = self.databases.iter().flat_map(|one| &one.sets);
+        sets.filter(|set| set.fate == Fate::Goes)
+    }
+}
+
+/// Makes plans of the same places, again and again.
+pub(super) struct Planner<'a> {
+    pub(super) named: &'a Named,
+    request: &'a ExpireRequest,
+    now: i64,
+    /// What the first look found out: which sets there were, and why some cannot be restored. A
+    /// second look would wait for sets that are reserved.
+    first: Option<FirstLook>,
+    /// The sets that somebody reads.
+    pub(super) in_use: BTreeSet<SetId>,
+}
+
+struct FirstLook {
+    seen: BTreeSet<SetId>,
+    faults: BTreeMap<SetId, String>,
+}
+
+impl<'a> Planner<'a> {
+    pub(super) fn new(named: &'a Named, request: &'a ExpireRequest) -> Self {
+        let now = request.now.unwrap_or_else(Timestamp::now).as_nanosecond();
+        Self {
+            named,
+            request,
+            now: saturated(now),
+            first: None,
+            in_use: BTreeSet::new(),
+        }
+    }
+
+    /// What expires now.
+    pub(super) fn plan(&mut self) -> Result<ExpirePlan, OperationError> {
+        let list = places::list(&self.named.paths)?;
+        self.plan_of(&list)
+    }
+
+    /// What expires of these sets.
+    pub(super) fn plan_of(&mut self, list: &SetList) -> Result<ExpirePlan, OperationError> {
+        let faults = self.faults(list);
+        let sets = self.named.sets(&list.sets, list.unknown.is_empty())?;
+        let mut plan = ExpirePlan {
+            begun: list.removals.iter().map(|one| one.set_id).collect(),
+            ..ExpirePlan::default()
+        };
+        let mut databases: Vec<(Identity, Vec<&SetEntry>)> = Vec::new();
+        for set in sets {
+            let Some(of) = Identity::of(set) else {
+                plan.unknown.push(set.set_id);
+                continue;
+            };
+            match databases.iter_mut().find(|(other, _)| other.is_same(&of)) {
+                Some((_, known)) => known.push(set),
+                None => databases.push((of, vec![set])),
+            }
+        }
+        for (of, sets) in databases {
+            plan.databases.push(self.database(of, &sets, &faults)?);
+        }
+        Ok(plan)
+    }
+
+    /// Why sets cannot be restored although their stripes are there.
+    fn faults(&mut self, list: &SetList) -> BTreeMap<SetId, String> {
+        let first = self.first.get_or_insert_with(|| {
+            let faults = base_faults(&list.sets, &self.named.paths).into_iter();
+            FirstLook {
+                seen: list.sets.iter().map(|set| set.set_id).collect(),
+                faults: faults
+                    .map(|(set, fault)| (set, fault.to_string()))
+                    .collect(),
+            }
+        });
+        let there: BTreeSet<_> = list.sets.iter().map(|set| set.set_id).collect();
+        let mut faults = first.faults.clone();
+        for set in list
+            .sets
+            .iter()
+            .filter(|set| !first.seen.contains(&set.set_id))
+        {
+            let base = base_of(set);
+            if base.is_some_and(|base| !there.contains(&base) || faults.contains_key(&base)) {
+                faults.insert(set.set_id, "it was made just now".to_owned());
+            }
+        }
+        faults
+    }
+
+    fn database(
+        &self,
+        of: Identity,
+        sets: &[&SetEntry],
+        faults: &BTreeMap<SetId, String>,
+    ) -> Result<DatabasePlan, OperationError> {
+        let is_sound = |set: &&&SetEntry| {
+            matches!(set.state, SetState::Sealed) && !faults.contains_key(&set.set_id)
+        };
+        let sound: Vec<_> = sets.iter().filter(is_sound).copied().collect();
+        let limit = self.now.saturating_add(nanos(CLOCKS_DIFFER));
+        let future = sound.iter().find(|set| set.begun_nanos > limit);
+        let future = future.map(|set| (set.set_id, set.begun_nanos));
+        let logs = DatabaseLogs::of(&self.named.paths, &of, &sound)?;
+        let members: Vec<_> = sound.iter().map(|set| self.member(set, &logs)).collect();
+        let kept = match future {
+            Some(_) => sound
+                .iter()
+                .map(|set| (set.set_id, BTreeSet::new()))
+                .collect(),
+            None => retention::kept(&self.request.policy, &members, self.now, &zone()),
+        };
+        let depths = depths(sets);
+        let planned = |set: &&SetEntry| PlannedSet {
+            id: set.set_id,
+            backup_type: set
+                .about
+                .as_ref()
+                .map_or(BackupType::Full, |about| about.backup_type),
+            begun_nanos: set.begun_nanos,
+            bytes: set.bytes(),
+            fate: fate(set, &kept, faults),
+            depth: depths.get(&set.set_id).copied().unwrap_or(0),
+        };
+        let logs = match future {
+            Some(_) => Vec::new(),
+            None => logs.expiring(&sound, &kept)?,
+        };
+        Ok(DatabasePlan {
+            sets: sets.iter().map(planned).collect(),
+            of,
+            logs,
+            future,
+        })
+    }
+
+    fn member(&self, set: &SetEntry, logs: &DatabaseLogs) -> Member {
+        let mut always = BTreeSet::new();
+        always.extend((!set.holds.is_empty()).then_some(Rule::Held));
+        always.extend(self.in_use.contains(&set.set_id).then_some(Rule::InUse));
+        always.extend(logs.leads_to_newest(set.set_id).then_some(Rule::Timeline));
+        let facts = set.about.as_ref().map(|about| &about.database);
+        let word = |key: &str| {
+            facts
+                .and_then(|facts| facts[key].as_str())
+                .unwrap_or_default()
+        };
+        let finished = set.about.as_ref().map_or("", |about| &about.finished);
+        let time = |text: &str| text.parse::<Timestamp>().ok();
+        let ended = time(word("stop_time")).or_else(|| time(finished));
+        let ended = ended.and_then(|time| i64::try_from(time.as_nanosecond()).ok());
+        Member {
+            id: set.set_id,
+            base: base_of(set),
+            is_full: base_of(set).is_none(),
+            begun_nanos: set.begun_nanos,
+            ended_nanos: ended.unwrap_or(set.begun_nanos),
+            origin: (
+                word("restored").to_owned(),
+                Lsn::parse(word("stop_lsn")).unwrap_or(Lsn(0)),
+            ),
+            always,
+        }
+    }
+}
+
+fn fate(set: &SetEntry, kept: &KeptSets, faults: &BTreeMap<SetId, String>) -> Fate {
+    if matches!(set.state, SetState::Unfinished) {
+        return Fate::Unfinished;
+    }
+    let own = set.state.fault().map(ToString::to_string);
+    if let Some(fault) = own.or_else(|| faults.get(&set.set_id).cloned()) {
+        return Fate::Faulty(fault);
+    }
+    match kept.get(&set.set_id) {
+        Some(rules) => Fate::Stays(rules.clone()),
+        None => Fate::Goes,
+    }
+}
+
+/// How many sets are below each one.
+fn depths(sets: &[&SetEntry]) -> BTreeMap<SetId, usize> {
+    let bases: BTreeMap<_, _> = sets.iter().map(|set| (set.set_id, base_of(set))).collect();
+    let mut depths: BTreeMap<SetId, usize> = BTreeMap::new();
+    for set in sets {
+        let mut way = vec![set.set_id];
+        // A chain without an end is none. It can have no more sets than there are.
+        while let Some(base) = way
+            .last()
+            .and_then(|last| bases.get(last).copied().flatten())
+        {
+            if depths.contains_key(&base) || !bases.contains_key(&base) || way.len() > sets.len() {
+                break;
+            }
+            way.push(base);
+        }
+        for one in way.into_iter().rev() {
+            let below = bases[&one].and_then(|base| depths.get(&base));
+            let depth = below.map_or(0, |depth| depth + 1);
+            depths.entry(one).or_insert(depth);
+        }
+    }
+    depths
+}
+
+fn base_of(set: &SetEntry) -> Option<SetId> {
+    set.about.as_ref()?.base
+}
+
+fn nanos(time: SignedDuration) -> i64 {
+    saturated(time.as_nanos())
+}

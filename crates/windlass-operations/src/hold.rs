@@ -1,0 +1,113 @@
+//! Holds: sets that must stay, whatever the rules of retention say.
+//!
+//!   SETID.hold beside its stripes, in each directory
+//!
+//! A set is never rewritten, so what holds it lies beside it. While the hold is written the set is
+//! kept like one that is read: a run that removes sets sees either the reader or the hold.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use windlass_engine::media::SetId;
+use windlass_engine::{
+    DeviceOperation, EngineError, OpenStripe, SetEntry, hold_path, read_regular_at_most, to_json,
+};
+
+use crate::caller::Caller;
+use crate::devices::STORAGE;
+use crate::error::OperationError;
+use crate::places::{self, SetRequest};
+use crate::privilege;
+
+/// Longest hold that is read.
+const BYTES_MAX: u64 = 65_536;
+
+/// What is to be held, or released.
+#[derive(Clone, Debug, Default)]
+pub struct HoldRequest {
+    /// The set.
+    pub set: SetRequest,
+    /// Why it is held.
+    pub reason: String,
+    /// Whether to end the hold.
+    pub release: bool,
+}
+
+/// A hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// Why the set is held.
+    pub reason: String,
+    /// Since when, as RFC 3339.
+    pub since: String,
+}
+
+/// What was held or released.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HoldOutcome {
+    /// The set.
+    pub set_id: SetId,
+    /// The sets that it builds on, which stay with it.
+    pub bases: Vec<SetId>,
+    /// Where the hold is, or was. None if there was nothing to release.
+    pub files: Vec<PathBuf>,
+}
+
+/// Holds a set, or releases it.
+pub fn hold(caller: &Caller, request: &HoldRequest) -> Result<HoldOutcome, OperationError> {
+    let found = places::find(caller, &request.set)?;
+    let owner = found
+        .stripes
+        .first()
+        .and_then(|stripe| privilege::owner(stripe));
+    if let Some((uid, gid)) = owner {
+        privilege::become_user(caller.process, uid, gid)?;
+    }
+    let set = found.open()?;
+    let stripes = set.stripes().iter().map(OpenStripe::location);
+    let directories: BTreeSet<_> = stripes.filter_map(Path::parent).collect();
+    let paths = directories
+        .into_iter()
+        .map(|one| hold_path(one, set.set_id()));
+    let mut files: Vec<_> = paths.collect();
+    if request.release {
+        files.retain(|path| STORAGE.look(path).is_ok());
+    }
+    let hold = Hold {
+        reason: request.reason.clone(),
+        since: Timestamp::now().to_string(),
+    };
+    let text = to_json(&hold).to_string();
+    for path in &files {
+        let (operation, done) = match request.release {
+            true => (DeviceOperation::Remove, STORAGE.remove(path)),
+            false => (DeviceOperation::Write, STORAGE.write(path, text.as_bytes())),
+        };
+        done.map_err(|source| EngineError::DeviceIo {
+            operation,
+            device: path.display().to_string(),
+            offset: 0,
+            source,
+        })?;
+    }
+    Ok(HoldOutcome {
+        set_id: set.set_id(),
+        bases: set.links().skip(1).map(|set| set.set_id()).collect(),
+        files,
+    })
+}
+
+/// What holds a set of a list, if something does. A hold that cannot be read holds all the same.
+pub fn hold_of(set: &SetEntry) -> Option<Hold> {
+    let path = set.holds.first()?;
+    let text = read_regular_at_most(path, BYTES_MAX);
+    let read = text
+        .ok()
+        .and_then(|text| serde_json::from_slice(&text).ok());
+    Some(read.unwrap_or(Hold {
+        reason: String::new(),
+        since: String::new(),
+    }))
+}

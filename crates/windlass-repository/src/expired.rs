@@ -1,0 +1,151 @@
+//! How the beginning of a log goes that no set needs any more.
+//!
+//!   log/SYSTEM/expired says up to where --> objects before it go, the oldest first
+//!
+//! Invariants
+//! - The note is durable before the first object goes. So log that is missing before it is no gap.
+//! - Only sealed objects go that end before the note, and never the last one of the newest
+//!   timeline.
+//! - The note never goes back.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use windlass_engine::{durable, read_regular_at_most, to_json};
+use windlass_postgres::{Lsn, Timeline};
+
+use crate::error::{IoContext, RepositoryError};
+use crate::place::{LogPlace, ObjectName};
+
+/// The name of the note.
+const NAME: &str = "expired";
+const NOTE_BYTES_MAX: u64 = 4096;
+const MODE: u32 = 0o640;
+
+/// Up to where the log of a place may be gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Expired {
+    /// Whole timelines before this one are gone; `None` if the position is that of every timeline.
+    #[serde(default)]
+    timeline: Option<u32>,
+    /// Log before this position is gone.
+    before: u64,
+}
+
+impl Expired {
+    /// Everything before a position, on every timeline of a cluster.
+    pub fn before(position: Lsn) -> Self {
+        Self {
+            timeline: None,
+            before: position.0,
+        }
+    }
+
+    /// Everything before a position of this timeline, and all earlier timelines: those of a SQLite
+    /// database have nothing in common.
+    pub fn before_in(timeline: Timeline, position: Lsn) -> Self {
+        Self {
+            timeline: Some(timeline.0),
+            before: position.0,
+        }
+    }
+
+    /// Up to where it may be gone of a timeline.
+    pub fn of_timeline(&self, timeline: Timeline) -> Lsn {
+        match self.timeline {
+            Some(first) if timeline.0 < first => Lsn(u64::MAX),
+            Some(first) if timeline.0 > first => Lsn(0),
+            _ => Lsn(self.before),
+        }
+    }
+
+    /// The position.
+    pub fn position(&self) -> Lsn {
+        Lsn(self.before)
+    }
+}
+
+/// Objects that go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExpiredLog {
+    /// The objects, the oldest first.
+    pub objects: Vec<PathBuf>,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl LogPlace {
+    /// Up to where an earlier run has removed log, if it has.
+    pub fn expired(&self) -> Result<Option<Expired>, RepositoryError> {
+        let path = self.note();
+        let text = match read_regular_at_most(&path, NOTE_BYTES_MAX) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            read => read.doing("read", &path)?,
+        };
+        match serde_json::from_slice(&text) {
+            Ok(note) => Ok(Some(note)),
+            Err(_) => Err(RepositoryError::Misplaced {
+                path,
+                what: "does not say up to where the log has expired",
+            }),
+        }
+    }
+
+    /// What would go of this log.
+    pub fn expiring(&self, up_to: Expired) -> Result<ExpiredLog, RepositoryError> {
+        let mut found = ExpiredLog::default();
+        let timelines = self.timelines()?;
+        for timeline in &timelines {
+            let mut objects = self.objects(*timeline)?;
+            if Some(timeline) == timelines.last() {
+                objects.pop();
+            }
+            let bound = up_to.of_timeline(*timeline);
+            let is_before = |name: &ObjectName| name.end.is_some_and(|end| end <= bound);
+            for name in objects.into_iter().filter(is_before) {
+                match std::fs::metadata(&name.path) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                    found_file => found.bytes += found_file.doing("examine", &name.path)?.len(),
+                }
+                found.objects.push(name.path);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Removes what [`expiring`](Self::expiring) names, the oldest first.
+    pub fn expire(&self, up_to: Expired) -> Result<ExpiredLog, RepositoryError> {
+        let gone = self.expiring(up_to)?;
+        if gone.objects.is_empty() {
+            return Ok(gone);
+        }
+        let earlier = self.expired()?;
+        if earlier.is_none_or(|earlier| earlier < up_to) {
+            let path = self.note();
+            let text = to_json(&up_to).to_string();
+            durable::write(&path, text.as_bytes(), MODE).doing("write", &path)?;
+        }
+        for path in &gone.objects {
+            match std::fs::remove_file(path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                removed => removed.doing("remove", path)?,
+            }
+            self.remove_empty(path);
+        }
+        Ok(gone)
+    }
+
+    /// Removes the directories of an object if it was the last one there. A directory that is not
+    /// empty stays.
+    fn remove_empty(&self, object: &Path) {
+        let above = object.ancestors().skip(1).take(2);
+        for directory in above.filter(|one| *one != self.root()) {
+            std::fs::remove_dir(directory).unwrap_or_default();
+        }
+    }
+
+    fn note(&self) -> PathBuf {
+        self.root().join(NAME)
+    }
+}

@@ -53,6 +53,7 @@ log_windlass() {
     local names=$1 wal
     wal=$(log_cluster)/data/pg_wal
     fresh "$(out log)"
+    as_server mkdir "$(out log)/log"
     each "$names" "'$windlass' archive-push '$wal/'\$name --to '$(out log)' --look-ahead 1" | record windlass push
     each "$names" "'$windlass' archive-get \$name '$(out fetched)/'\$name --from '$(out log)' --system '$system'" | record windlass get
 }
@@ -61,6 +62,7 @@ log_windlass_ahead() {
     local names=$1 wal
     wal=$(log_cluster)/data/pg_wal
     fresh "$(out log)"
+    as_server mkdir "$(out log)/log"
     each "$names" "'$windlass' archive-push '$wal/'\$name --to '$(out log)'" | record windlass-ahead push
 }
 

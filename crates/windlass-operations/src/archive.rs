@@ -15,6 +15,7 @@ use windlass_repository::{
 
 use crate::caller::Caller;
 use crate::error::OperationError;
+use crate::places::check_used;
 use crate::privilege;
 
 /// How many segments that are ready go into one object, unless somebody says otherwise.
@@ -123,6 +124,7 @@ fn to_push(caller: &Caller, request: &ArchivePushRequest) -> Result<PushRequest,
     if let Some((uid, gid)) = privilege::owner(&request.path) {
         privilege::become_user(caller.process, uid, gid)?;
     }
+    check_used(&request.to)?;
     Ok(PushRequest {
         place: request.to.clone(),
         path: request.path.clone(),

@@ -9,6 +9,7 @@
 
 mod base;
 mod image;
+mod in_log;
 mod log;
 mod merge;
 mod outcome;
@@ -337,11 +338,13 @@ impl Job<'_> {
         let mut facts = outcome.facts.to_json();
         facts["lock_held_seconds"] = outcome.lock_held.as_secs_f64().into();
         facts["lock_bytes_read"] = outcome.lock_bytes.into();
-        let emptied = emptied::warning(&devices::directories(&self.devices), &outcome.facts);
+        let directories = devices::directories(&self.devices);
+        let emptied = emptied::warning(&directories, &outcome.facts);
+        let in_log = in_log::warning(&directories, &outcome.facts, self.cancel);
         let warnings = outcome.warnings.iter().chain(&emptied);
         let warnings = warnings.map(|warning| (warning.name(), warning.to_string()));
         let warnings = warnings.chain(of_pages(outcome.report.pages));
-        let warnings = warnings.chain(of_instead(instead));
+        let warnings = warnings.chain(of_instead(instead)).chain(in_log);
         Ok(Sealed {
             report: outcome.report,
             backup_type: base_id.map_or(BackupType::Full, |_| self.request.backup_type),

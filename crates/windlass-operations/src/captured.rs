@@ -16,7 +16,7 @@ use windlass_postgres::Timeline;
 use windlass_repository::{
     CommitLog, LogPlace, NewCommit, StandAbout, database_number, log_systems,
 };
-use windlass_sqlite::{Held, LogCapture};
+use windlass_sqlite::{Held, LogCapture, LogPoint, Standing};
 
 use crate::caller::Caller;
 use crate::database::DatabaseName;
@@ -129,25 +129,7 @@ impl Capturing {
     /// Where the database stands.
     fn here(&self, lost: Option<String>) -> Result<(LogRecord, StandAbout), OperationError> {
         let standing = self.capture.standing()?;
-        let (page_bytes, page_count) = self.capture.shape();
-        let stand = LogRecord {
-            kind: RecordKind::Stand,
-            page_bytes,
-            page_count,
-            count: 0,
-            frame: standing.point.frame,
-            salts: standing.point.salts,
-            sums: standing.point.sums,
-            number: 0,
-            after_nanos: self.by_nanos,
-            by_nanos: self.by_nanos,
-        };
-        let about = StandAbout {
-            path: self.captured.database.to_string_lossy().into_owned(),
-            standing,
-            lost,
-        };
-        Ok((stand, about))
+        Ok(stand_of(&self.capture, standing, self.by_nanos, lost))
     }
 
     /// Keeps the transactions since the last look, durably. Returns whether there were any.
@@ -158,6 +140,9 @@ impl Capturing {
         self.capture.look(cancel, |capture, look| {
             by_nanos = by_nanos.max(look.by_nanos);
             for commit in &look.commits {
+                if let Some(point) = look.empty_before(commit) {
+                    emptied(log, capture, (point, after_nanos))?;
+                }
                 let new = NewCommit {
                     commit: *commit,
                     after_nanos,
@@ -168,6 +153,10 @@ impl Capturing {
                 captured.bytes += u64::from(commit.count) * u64::from(commit.page_bytes);
             }
             after_nanos = look.looked_nanos;
+            let has_frames = log.end_point().is_some_and(|end| end.frame > 0);
+            if look.point.frame == 0 && has_frames {
+                emptied(log, capture, (look.point, after_nanos))?;
+            }
             Ok::<_, OperationError>(log.sync()?)
         })?;
         (self.after_nanos, self.by_nanos) = (after_nanos, by_nanos);
@@ -206,6 +195,46 @@ impl Capturing {
         self.log.end()?;
         Ok(self.captured)
     }
+}
+
+/// Says that the log was empty, and in which file the state was then: a set that was made meanwhile
+/// stands there.
+fn emptied(
+    log: &mut CommitLog,
+    capture: &LogCapture,
+    (point, by_nanos): (LogPoint, i64),
+) -> Result<(), OperationError> {
+    let standing = capture.standing_at(point)?;
+    let by_nanos = log.end_nanos().map_or(by_nanos, |end| end.max(by_nanos));
+    let (stand, about) = stand_of(capture, standing, by_nanos, None);
+    Ok(log.emptied(stand, about)?)
+}
+
+fn stand_of(
+    capture: &LogCapture,
+    standing: Standing,
+    by_nanos: i64,
+    lost: Option<String>,
+) -> (LogRecord, StandAbout) {
+    let (page_bytes, page_count) = capture.shape();
+    let stand = LogRecord {
+        kind: RecordKind::Stand,
+        page_bytes,
+        page_count,
+        count: 0,
+        frame: standing.point.frame,
+        salts: standing.point.salts,
+        sums: standing.point.sums,
+        number: 0,
+        after_nanos: by_nanos,
+        by_nanos,
+    };
+    let about = StandAbout {
+        path: capture.path().to_string_lossy().into_owned(),
+        standing,
+        lost,
+    };
+    (stand, about)
 }
 
 fn nanos_now() -> i64 {

@@ -12,7 +12,7 @@ use windlass_engine::media::{LogRecord, SetId};
 use windlass_engine::{SetEntry, SetState};
 use windlass_postgres::Timeline;
 use windlass_repository::{
-    CommitReader, Linked, LogPlace, Record, RepositoryError, TimelineLog, link,
+    CommitReader, Linked, Links, LogPlace, Record, RepositoryError, TimelineLog, link,
 };
 use windlass_sqlite::{KIND, Standing};
 
@@ -27,6 +27,8 @@ pub struct DatabaseSet {
     pub standing: Option<Standing>,
     /// When the backup began, as RFC 3339.
     pub started: String,
+    /// The same, in nanoseconds since 1970.
+    pub begun_nanos: i64,
 }
 
 impl DatabaseSet {
@@ -45,6 +47,7 @@ impl DatabaseSet {
                 .ok()
                 .flatten(),
             started: begun.map_or_else(String::new, |begun| begun.to_string()),
+            begun_nanos: set.begun_nanos,
         })
     }
 }
@@ -61,6 +64,8 @@ pub struct CommitRun {
     objects: Range<usize>,
     /// The sets that stand in it, oldest first.
     pub sets: Vec<DatabaseSet>,
+    /// The first moment to which one of them leads, in nanoseconds since 1970.
+    pub first_nanos: Option<i64>,
 }
 
 /// Transactions of a timeline that are missing.
@@ -127,6 +132,8 @@ pub struct DatabaseLog {
     pub path: String,
     /// Its timelines, oldest first.
     pub timelines: Vec<CommitTimeline>,
+    /// The sets that do not stand in it, oldest first: a restore of them gets no further.
+    pub outside: Vec<DatabaseSet>,
 }
 
 impl DatabaseLog {
@@ -139,17 +146,44 @@ impl DatabaseLog {
                 .timelines
                 .extend(found_in(place, timeline, &mut found.path)?);
         }
-        for set in sets.iter().filter(|set| set.path == found.path) {
-            let linked = set.standing.as_ref().map(|state| link(place, state));
-            if let Some(linked) = linked.transpose()?.flatten() {
-                let timelines = found.timelines.iter_mut();
-                let of = timelines.filter(|one| one.timeline == linked.timeline);
-                let mut runs = of.flat_map(|one| &mut one.runs);
-                let run = runs.find(|run| run.objects.contains(&linked.object));
-                run.into_iter().for_each(|run| run.sets.push(set.clone()));
+        let links = Links::of(place)?;
+        let path = found.path.clone();
+        for set in sets.iter().filter(|set| set.path == path) {
+            let linked = set.standing.as_ref().map(|state| links.find(state));
+            let linked = linked.transpose()?.flatten();
+            match linked.and_then(|at| Some((found.run_of(at)?, at.since_nanos))) {
+                Some((run, since)) => {
+                    run.sets.push(set.clone());
+                    run.first_nanos = Some(run.first_nanos.map_or(since, |one| one.min(since)));
+                }
+                None => found.outside.push(set.clone()),
             }
         }
         Ok(found)
+    }
+
+    fn run_of(&mut self, at: Linked) -> Option<&mut CommitRun> {
+        let timelines = self.timelines.iter_mut();
+        let of = timelines.filter(|one| one.timeline == at.timeline);
+        let mut runs = of.flat_map(|one| &mut one.runs);
+        runs.find(|run| run.objects.contains(&at.object))
+    }
+
+    /// The same, as far as it says whose log it is.
+    pub(crate) fn without_timelines(self) -> Self {
+        Self {
+            path: self.path,
+            ..Self::default()
+        }
+    }
+
+    /// The sets that were made while the log was kept, and do not stand in it.
+    pub fn not_linked(&self) -> impl Iterator<Item = &DatabaseSet> {
+        let runs = || self.timelines.iter().flat_map(|one| &one.runs);
+        let is_within = move |set: &&DatabaseSet| {
+            runs().any(|run| (run.start_nanos..=run.end_nanos).contains(&set.begun_nanos))
+        };
+        self.outside.iter().filter(is_within)
     }
 }
 
@@ -179,6 +213,7 @@ fn found_in(
             numbers: first.number..last.number,
             objects,
             sets: Vec::new(),
+            first_nanos: None,
         });
     }
     Ok((!runs.is_empty()).then_some(CommitTimeline {

@@ -303,6 +303,7 @@ impl OperationError {
             Self::Snapshot(error) if error.is_cancelled() => Ending::Interrupted,
             Self::Recovery(
                 RecoveryError::NotACluster
+                | RecoveryError::NoMoment
                 | RecoveryError::NotOfDatabase { .. }
                 | RecoveryError::NoServer
                 | RecoveryError::NoSlot { .. },

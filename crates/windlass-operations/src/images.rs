@@ -79,7 +79,7 @@ impl OpenImage {
             let sets = request.sets();
             let chosen = ChosenMoment::find(caller, &sets, &moment.recovery)?;
             let recovered = chosen.recover(caller, &moment.settings, cancel)?;
-            return Ok(Self::recovered(place, recovered));
+            return Self::recovered(place, recovered);
         }
         if place.join("PG_VERSION").is_file() {
             return Self::directory(place, caller.process);
@@ -93,24 +93,23 @@ impl OpenImage {
         Self::set(caller, request)
     }
 
-    fn recovered(place: &Path, recovered: RecoveredImage) -> Self {
-        Self {
+    fn recovered(place: &Path, recovered: RecoveredImage) -> Result<Self, OperationError> {
+        let kind = kind_of(&recovered.facts)?;
+        let image = named_alike(kind, Arc::clone(&recovered.image));
+        Ok(Self {
             place: place.to_owned(),
-            kind: ImageKind::Postgres,
-            image: Arc::clone(&recovered.image),
+            kind,
+            image,
             set: None,
             is_fixed: true,
             pinned: None,
             _recovered: Some(recovered),
-        }
+        })
     }
 
     fn snapshot(place: &Path, snapshot: &SnapshotImage) -> Result<Self, OperationError> {
-        let (kind, image) = (kind_of(snapshot.facts())?, Arc::clone(snapshot.image()));
-        let image: Arc<dyn Image> = match kind {
-            ImageKind::Sqlite(_) => Arc::new(Renamed::new(image)),
-            _ => image,
-        };
+        let kind = kind_of(snapshot.facts())?;
+        let image = named_alike(kind, Arc::clone(snapshot.image()));
         Ok(Self {
             place: place.to_owned(),
             kind,
@@ -163,10 +162,7 @@ impl OpenImage {
         let set = Arc::new(places::open(caller, &request.sets())?);
         let kind = kind_of(&set.description().facts)?;
         let set = Arc::new(SetImage::open(set, &SetImageOptions::default())?);
-        let image: Arc<dyn Image> = match kind {
-            ImageKind::Sqlite(_) => Arc::new(Renamed::new(Arc::clone(&set) as Arc<dyn Image>)),
-            _ => Arc::clone(&set) as Arc<dyn Image>,
-        };
+        let image = named_alike(kind, Arc::clone(&set) as Arc<dyn Image>);
         Ok(Self {
             place: place.to_owned(),
             kind,
@@ -266,6 +262,14 @@ fn tablespaces(root: &Path) -> Result<Vec<(Vec<u8>, PathBuf)>, OperationError> {
         }
     }
     Ok(mounts)
+}
+
+/// An image in which the file of a SQLite database has the path that all such images share.
+fn named_alike(kind: ImageKind, image: Arc<dyn Image>) -> Arc<dyn Image> {
+    match kind {
+        ImageKind::Sqlite(_) => Arc::new(Renamed::new(image)),
+        _ => image,
+    }
 }
 
 /// The image of a SQLite database. Its file has the path that all such images share.

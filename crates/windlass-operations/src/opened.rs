@@ -93,6 +93,16 @@ impl ToOpen {
         }
     }
 
+    /// The same, with the image of a later moment and its facts.
+    pub(crate) fn replaced(self, image: Arc<dyn Image>, facts: Facts, point: &str) -> Self {
+        Self {
+            title: format!("{} at {point}", self.title),
+            image,
+            facts,
+            ..self
+        }
+    }
+
     /// The same, recovered up to a point.
     pub(crate) fn recovering(self, recovery: Recovery) -> Self {
         Self {

@@ -17,6 +17,7 @@ use crate::opened::{OpenSettings, Opened, ToOpen};
 use crate::places::{self, LocatedSet, SetRequest};
 use crate::recovered::ChosenMoment;
 use crate::recovery::RecoveryRequest;
+use crate::scratch::Scratch;
 use crate::snapshots::SnapshotImage;
 
 /// The pause between two looks at signals and processes.
@@ -29,7 +30,7 @@ const LOOK_KEPT: Duration = Duration::from_millis(50);
 pub struct OpenRequest {
     /// The set.
     pub set: SetRequest,
-    /// A moment in the log up to which a cluster recovers first.
+    /// A moment in the log to which the database is brought first.
     pub at: Option<RecoveryRequest>,
     /// How it is opened.
     pub settings: OpenSettings,
@@ -40,6 +41,8 @@ pub struct OpenedSet {
     opened: Opened,
     /// The set; none if a snapshot is opened that is no set.
     found: Option<LocatedSet>,
+    /// Where the image of a later moment is. It is removed after the mount.
+    _recovered: Option<Scratch>,
 }
 
 /// A program that cannot be run or waited for.
@@ -62,13 +65,21 @@ pub fn open(
     let open = |what: &ToOpen| Opened::open(&caller.observer, what, settings, cancel);
     if let Some(moment) = &request.at {
         let chosen = ChosenMoment::find(caller, &request.set, moment)?;
-        let opened = chosen.to_open(settings).and_then(|what| open(&what));
-        return finished(opened, chosen.found);
+        let what = chosen.to_open(caller, settings, cancel);
+        return match what.and_then(|(what, recovered)| Ok((open(&what)?, recovered))) {
+            Ok((opened, recovered)) => Ok(OpenedSet {
+                opened,
+                found: Some(chosen.found),
+                _recovered: recovered,
+            }),
+            Err(error) => Err(chosen.found.advised(error)),
+        };
     }
     if let Some(snapshot) = SnapshotImage::of_request(caller, &request.set)? {
         return Ok(OpenedSet {
             opened: open(&snapshot.to_open()?)?,
             found: None,
+            _recovered: None,
         });
     }
     let found = places::find(caller, &request.set)?;
@@ -86,6 +97,7 @@ fn finished(
         Ok(opened) => Ok(OpenedSet {
             opened,
             found: Some(found),
+            _recovered: None,
         }),
         Err(error) => Err(found.advised(error)),
     }

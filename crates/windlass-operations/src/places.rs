@@ -32,6 +32,7 @@ pub use choose::{Chosen, choose};
 pub use database::Configured;
 pub use error::{DatabaseSets, PlaceError, SetName};
 pub use identity::Identity;
+pub(crate) use listed::check_used;
 pub use listed::{list, names, short_id};
 pub use named::Named;
 pub use other::{advice_about, advice_of_stripes};
@@ -59,6 +60,16 @@ impl LocatedSet {
             places: places.to_vec(),
             advice: Some(advice_about(sets, set, places)),
             known: known(set),
+        }
+    }
+
+    /// The set of these stripes, and where its bases may be.
+    pub fn of_stripes(stripes: Vec<PathBuf>, places: &[PathBuf]) -> Self {
+        Self {
+            stripes,
+            places: places.to_vec(),
+            advice: None,
+            known: None,
         }
     }
 

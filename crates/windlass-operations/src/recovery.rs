@@ -24,9 +24,12 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use windlass_engine::{OpenSet, OpenStripe};
 use windlass_postgres::{DatabaseFacts, Lsn, Recovery, RecoveryPoint, Sought, seek_point};
-use windlass_repository::{KnownLog, LogPath, LogPlace, LogReader, RepositoryError};
+use windlass_repository::{
+    KnownLog, LogPath, LogPlace, LogReader, RepositoryError, database_number,
+};
 
 use crate::caller::Caller;
+use crate::commits::{DatabaseLog, DatabaseSet};
 use crate::error::OperationError;
 use crate::held::Held;
 use crate::info::with_bases;
@@ -35,6 +38,7 @@ use crate::places::{self, LocatedSet, Named, SetRequest, Which};
 use crate::reach::{ClusterSet, Restorable, needed_from, restorable};
 pub use error::{RecoveryError, WindowShown};
 pub use file::FilePlan;
+pub(crate) use file::bytes_of;
 pub(crate) use inside::check_inside;
 pub use plan::{Plan, RecoveryPlan};
 pub use request::RecoveryRequest;
@@ -102,7 +106,7 @@ pub(crate) fn choose_point(
             Err(OperationError::Recovery(error))
                 if is_free && error.is_of_this_set(&recovery.point) =>
             {
-                first.get_or_insert((error, system_of(&set)));
+                first.get_or_insert((error, Subject::of(&set)));
                 sets.choice.which = Some(Which::By(before(&set)));
             }
             Err(error) => {
@@ -113,13 +117,35 @@ pub(crate) fn choose_point(
     }
 }
 
+/// Whose sets and log they are.
+enum Subject {
+    Cluster(u64),
+    Database(String),
+}
+
+impl Subject {
+    fn of(set: &OpenSet) -> Option<Self> {
+        let facts = &set.description().facts;
+        match Held::of(set.description()).ok()? {
+            Held::Postgres => {
+                let facts = DatabaseFacts::of_set(&facts.database).ok()?;
+                facts.system_identifier.parse().ok().map(Self::Cluster)
+            }
+            Held::Sqlite => {
+                let facts = windlass_sqlite::DatabaseFacts::of_set(facts).ok()?;
+                Some(Self::Database(facts.path))
+            }
+        }
+    }
+}
+
 /// The failure if no set gets to the point, with what the sets and their log do reach.
 fn no_set(
-    (error, system): (RecoveryError, Option<u64>),
+    (error, subject): (RecoveryError, Option<Subject>),
     request: &SetRequest,
     log: Option<&Path>,
 ) -> OperationError {
-    let windows = system.and_then(|system| windows(request, log, system).ok());
+    let windows = subject.and_then(|subject| windows(request, log, &subject).ok());
     match windows.filter(|windows| !windows.is_empty()) {
         None => error.into(),
         Some(windows) => RecoveryError::NoSet {
@@ -130,18 +156,32 @@ fn no_set(
     }
 }
 
-/// The windows of a cluster in these places.
+/// The windows of a cluster or a database in these places.
 fn windows(
     request: &SetRequest,
     log: Option<&Path>,
-    system: u64,
+    subject: &Subject,
 ) -> Result<Vec<WindowShown>, OperationError> {
     let sets = places::list(&request.words)?.sets;
     let sound = with_bases(&sets, &request.words).into_iter();
+    let place = log.or(request.words.first().map(PathBuf::as_path));
+    let place = place.unwrap_or(Path::new("."));
+    let system = match subject {
+        Subject::Cluster(system) => *system,
+        Subject::Database(path) => {
+            let sets: Vec<_> = sound.filter_map(DatabaseSet::of).collect();
+            let log = LogPlace::of_database(place, database_number(Path::new(path)));
+            let log = DatabaseLog::of(&log, &sets)?;
+            let shown = log.timelines.iter().flat_map(|one| {
+                let runs = one.runs.iter();
+                runs.filter_map(|run| WindowShown::of_database(one.timeline, run))
+            });
+            return Ok(shown.collect());
+        }
+    };
     let sets = sound.filter_map(ClusterSet::of);
     let sets: Vec<_> = sets.filter(|set| set.system == system).collect();
-    let place = log.or(request.words.first().map(PathBuf::as_path));
-    let log = LogPlace::new(place.unwrap_or(Path::new(".")), system);
+    let log = LogPlace::new(place, system);
     let found = restorable(&log, &sets)?;
     let shown = |of: &Restorable| {
         let timeline = of.timeline;
@@ -150,12 +190,6 @@ fn windows(
         windows.collect::<Vec<_>>()
     };
     Ok(found.iter().flat_map(shown).collect())
-}
-
-/// The cluster of a set.
-fn system_of(set: &OpenSet) -> Option<u64> {
-    let facts = DatabaseFacts::of_set(&set.description().facts.database).ok()?;
-    facts.system_identifier.parse().ok()
 }
 
 /// The moment before a set was begun, in nanoseconds since 1970.

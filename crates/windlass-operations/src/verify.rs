@@ -7,6 +7,7 @@ mod all;
 mod image;
 mod inspect;
 mod log;
+mod moment;
 mod outcome;
 
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ use crate::opened::OpenSettings;
 use crate::outputs;
 use crate::places::{self, LocatedSet, Named, SetRequest, Which};
 use crate::probed::Ends;
+use crate::recovered::MomentRequest;
 use crate::run::Run;
 use crate::settings::RunSettings;
 use crate::snapshots::SnapshotImage;
@@ -36,7 +38,7 @@ use crate::watch::{Ended, Watching};
 
 pub use outcome::{
     BadSets, Findings, Inspected, NotRead, Opening, SetResult, VerifiedImage, VerifiedLog,
-    VerifiedSet, VerifiedSets, VerifyOutcome, VerifyStep,
+    VerifiedMoment, VerifiedSet, VerifiedSets, VerifyOutcome, VerifyStep,
 };
 
 /// What to verify, and how.
@@ -44,6 +46,8 @@ pub use outcome::{
 pub struct VerifyRequest {
     /// The sets: all of the places that are named, or the one that is chosen.
     pub set: SetRequest,
+    /// A moment in the log. Then the sets and the log that lead there are verified.
+    pub at: Option<MomentRequest>,
     /// Whether to choose the newest set.
     pub latest: bool,
     /// Whether to check only seals and indexes.
@@ -71,6 +75,9 @@ pub fn verify(
         of: None,
         well_so_far: true,
     };
+    if let Some(at) = &request.at {
+        return Ok(VerifyOutcome::All(job.verify_moment(at)?));
+    }
     if let Some(snapshot) = SnapshotImage::of_request(caller, &request.set)? {
         let verified = image::verify(&job, &snapshot)?;
         return Ok(VerifyOutcome::Image(Box::new(verified)));
@@ -129,6 +136,31 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// Verifies what leads to a moment. The sets of the chain are opened together, at the moment.
+    fn verify_moment(&self, moment: &MomentRequest) -> Result<VerifiedSets, OperationError> {
+        let request = VerifyRequest {
+            open: None,
+            ..self.request.clone()
+        };
+        let asked = moment::Asked {
+            caller: self.caller,
+            sets: &request.set,
+            moment,
+            quick: request.quick,
+            open: self.request.open.is_some(),
+            is_recorded: request.watching.events.is_some(),
+            cancel: self.cancel,
+        };
+        moment::verify(&asked, |found, well_so_far| {
+            let each = Job {
+                request: &request,
+                well_so_far,
+                ..*self
+            };
+            each.verify(found)
+        })
+    }
+
     /// Verifies the set that these stripes belong to.
     fn verify(&self, found: &LocatedSet) -> Result<VerifiedSet, OperationError> {
         self.tell(VerifyStep::Begins { of: self.of });

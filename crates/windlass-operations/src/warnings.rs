@@ -21,6 +21,9 @@ pub const LOG_GAP: &str = "log-gap";
 /// The name of the warning about log in a place without a set.
 pub const LOG_WITHOUT_SET: &str = "log-without-set";
 
+/// The name of the warning about a set that does not stand in the log of its place.
+pub const NOT_IN_LOG: &str = "not-in-log";
+
 /// The name of the warning about a full backup that was to build on an earlier set.
 pub const FULL_INSTEAD: &str = "full-instead";
 
@@ -29,7 +32,7 @@ pub fn acceptable() -> Vec<&'static str> {
     let postgres = windlass_postgres::Warning::LASTING.iter();
     let sqlite = windlass_sqlite::Warning::LASTING.iter();
     let mut names: Vec<_> = postgres.chain(sqlite).copied().collect();
-    names.extend([SQLITE_VERSION, LOG_WITHOUT_SET]);
+    names.extend([SQLITE_VERSION, LOG_WITHOUT_SET, NOT_IN_LOG]);
     names
 }
 
@@ -142,6 +145,7 @@ mod tests {
             PAGE_CODEC,
             LOG_GAP,
             LOG_WITHOUT_SET,
+            NOT_IN_LOG,
             FULL_INSTEAD,
         ]);
         for name in all.clone() {

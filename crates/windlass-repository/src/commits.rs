@@ -19,7 +19,7 @@ mod reader;
 mod stand;
 mod writer;
 
-pub use link::{Linked, link};
+pub use link::{Linked, Links, link};
 pub use reader::{CommitReader, Record};
 pub use stand::{StandAbout, database_number};
 pub use writer::{CommitLog, NewCommit};

@@ -104,6 +104,12 @@ pub enum RepositoryError {
         /// The cluster, if it is known.
         system: Option<u64>,
     },
+    /// The place has neither sets nor log: it may be the mount point of a disk that is not there.
+    #[error("{} has neither a set nor a log: its disk may not be mounted", place.display())]
+    Unused {
+        /// The place.
+        place: PathBuf,
+    },
     /// The place has the log of several clusters, and nothing says which is meant.
     #[error("{} holds the log of {} clusters", place.display(), systems.len())]
     SeveralSystems {

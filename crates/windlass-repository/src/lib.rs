@@ -40,7 +40,7 @@ mod writer;
 
 pub use ahead::Ahead;
 pub use commits::{
-    CommitLog, CommitReader, Linked, NewCommit, Record, StandAbout, database_number, link,
+    CommitLog, CommitReader, Linked, Links, NewCommit, Record, StandAbout, database_number, link,
 };
 pub use copy::{CopiedLog, CopyRequest, copy};
 pub use error::RepositoryError;
@@ -51,7 +51,7 @@ pub use growing::{GrowingLog, GrowingStart};
 pub use history::Histories;
 pub use known::KnownEnd;
 pub use path::{LogPath, LogStep};
-pub use place::{LogPlace, ObjectName, log_databases, log_systems};
+pub use place::{LogPlace, ObjectName, has_log, log_databases, log_systems};
 pub use push::{LookAhead, PushRequest, Pushed, push, system_beside};
 pub use ranges::{KnownLog, LogSpan, TimelineLog};
 pub use reader::LogReader;

@@ -171,6 +171,15 @@ impl LogPlace {
         Ok(timelines.map(Timeline).collect())
     }
 
+    /// Whether somebody receives this log, or was killed while receiving it: its last object grows.
+    pub fn is_received(&self) -> Result<bool, RepositoryError> {
+        let Some(newest) = self.timelines()?.pop() else {
+            return Ok(false);
+        };
+        let last = self.objects(newest)?.pop();
+        Ok(last.is_some_and(|last| last.end.is_none()))
+    }
+
     /// The objects of a timeline whose positions have this upper half, by their beginnings.
     pub fn objects_at(
         &self,
@@ -336,6 +345,12 @@ pub fn log_systems(place: &Path) -> Result<Vec<u64>, RepositoryError> {
     let mut systems: Vec<u64> = names.iter().filter_map(|name| name.parse().ok()).collect();
     systems.sort_unstable();
     Ok(systems)
+}
+
+/// Whether a place has a directory for logs. Fails if the place is not there.
+pub fn has_log(place: &Path) -> Result<bool, RepositoryError> {
+    std::fs::read_dir(place).doing("list", place)?;
+    Ok(place.join(LOG).is_dir())
 }
 
 /// The SQLite databases whose log a place holds, in ascending order.

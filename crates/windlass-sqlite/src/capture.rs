@@ -15,7 +15,8 @@
 //! 3. When a pin gets mark 0, everything that is in the file has been captured: the pin before
 //!    kept what was not captured from being copied.
 //! 4. So between two looks the log began again at most once with frames, and only if the last look
-//!    had all of the generation before. All frames of the new one are there.
+//!    had all of the generation before. All frames of the new one are there. Until the next pin has
+//!    begun and the last one has ended, the file is as it was when the log began again.
 //!
 //! A commit counts only if the index tells of it. After a crash the log may end with one that the
 //! index does not have, and the next writer overwrites it.
@@ -78,6 +79,9 @@ pub struct LogCapture {
     held: Held,
     /// The log could not be copied up to here, because somebody reads it.
     read_up_to: Option<LogPoint>,
+    /// Where an earlier capture ended, as long as nothing behind it was given out. The file may
+    /// have changed since.
+    before: Option<Standing>,
 }
 
 /// What a look found.
@@ -91,6 +95,16 @@ pub struct Look {
     pub by_nanos: i64,
     /// The commit that the database stands at.
     pub point: LogPoint,
+    /// Whether a pin was held since the last of the transactions before these.
+    is_pinned: bool,
+}
+
+impl Look {
+    /// Where the database stood before a transaction, if its log was empty then. The file is still
+    /// as it was, because a pin with mark 0 was held all the time.
+    pub fn empty_before(&self, commit: &Commit) -> Option<LogPoint> {
+        commit.empty_before().filter(|_| self.is_pinned)
+    }
 }
 
 impl LogCapture {
@@ -119,6 +133,7 @@ impl LogCapture {
             database,
             held: Held::default(),
             read_up_to: None,
+            before: None,
         })
     }
 
@@ -143,8 +158,16 @@ impl LogCapture {
 
     /// Where the state stands with which the capture began, or which the last look led to.
     pub fn standing(&self) -> Result<Standing, SqliteError> {
+        if let Some(before) = self.before {
+            return Ok(before);
+        }
+        self.standing_at(self.last)
+    }
+
+    /// The same, for a point whose log is empty. Under the pin of a look the file is as it was when
+    /// the log began again.
+    pub fn standing_at(&self, point: LogPoint) -> Result<Standing, SqliteError> {
         let file = FileMark::take(&self.database.file, &self.database.path)?;
-        let point = self.last;
         Ok(Standing { point, file })
     }
 
@@ -154,12 +177,15 @@ impl LogCapture {
         let now = self.standing()?;
         let goes_on = match before.point.salts {
             _ if !now.file.is_same_file(&before.file) => false,
+            _ if now.is_same_file_as(before) => true,
             // There was no log yet, and what came later may have come and gone.
-            NO_SALTS => now.proves_unchanged_since(before),
+            NO_SALTS => false,
             _ => self.frames.have(&before.point, &self.index)?,
         };
         if goes_on {
             self.last = before.point;
+            // The same file needs no earlier mark.
+            self.before = (!now.is_same_file_as(before)).then_some(*before);
         }
         Ok(goes_on)
     }
@@ -242,21 +268,26 @@ impl LogCapture {
         let looked_nanos = now_nanos();
         let index = index_of(&self.database, &self.shm)?;
         // Going on from an earlier capture, there is more to read than what came under this pin.
-        if !index.same_generation(&self.index) && self.last != LogPoint::of(&self.index) {
+        let is_read = self.index.frame_count == 0 || self.last == LogPoint::of(&self.index);
+        if !index.same_generation(&self.index) && !is_read {
             return Err(self.frames.lost("began again before it was read").into());
         }
-        let commits = self.frames.since(&self.last, &index)?;
+        // Otherwise the last pin keeps the log from beginning again.
+        let may_restart = self.index.backfilled >= self.index.frame_count;
+        let commits = self.frames.since(&self.last, &index, may_restart)?;
         let look = Look {
             commits,
             looked_nanos,
             by_nanos: now_nanos(),
             point: LogPoint::of(&index),
+            is_pinned: self.before.is_none(),
         };
         self.index = index;
         keep(self, &look)?;
         self.pins[self.pinned].end()?;
         self.pinned = next;
         self.last = look.point;
+        self.before = None;
         Ok(())
     }
 

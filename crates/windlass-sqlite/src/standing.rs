@@ -30,6 +30,10 @@ use crate::shm::WalIndex;
 /// (statfs(2)): ext4, XFS, Btrfs.
 const KNOWN: [u64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
 
+/// The longest step of a file system whose change times are finer than a millisecond: Linux gives
+/// them the time of its last tick, of which there are at least a hundred in a second.
+const FINE_TICK_MAX: Duration = Duration::from_millis(20);
+
 /// A commit of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogPoint {
@@ -107,10 +111,15 @@ impl FileMark {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
+    /// Whether it looks as it did then. A change within one step of the clock does not show.
+    fn looks_like(&self, other: &Self) -> bool {
+        let seen = |mark: &Self| (mark.device, mark.inode, mark.bytes, mark.changed);
+        seen(self) == seen(other)
+    }
+
     /// Whether nobody wrote to the file since `before`. False when in doubt.
     pub(crate) fn proves_unchanged_since(&self, before: &Self) -> bool {
-        let file = |mark: &Self| (mark.device, mark.inode, mark.bytes, mark.changed);
-        before.is_settled && file(self) == file(before) && self.seen_nanos >= before.seen_nanos
+        before.is_settled && self.looks_like(before) && self.seen_nanos >= before.seen_nanos
     }
 }
 
@@ -118,6 +127,38 @@ impl Standing {
     /// Whether this is the same state as `before`. False when in doubt.
     pub fn proves_unchanged_since(&self, before: &Self) -> bool {
         self.point == before.point && self.file.proves_unchanged_since(&before.file)
+    }
+
+    /// Whether the log is empty: the file alone is the state.
+    pub fn has_empty_log(&self) -> bool {
+        self.point.frame == 0
+    }
+
+    /// Whether both are a file with an empty log, and the file is proven to be the same. It does
+    /// not matter which of them comes first.
+    pub fn is_same_file_as(&self, other: &Self) -> bool {
+        let is_proven =
+            |after: &Self, before: &Self| after.file.proves_unchanged_since(&before.file);
+        self.has_empty_log()
+            && other.has_empty_log()
+            && (is_proven(self, other) || is_proven(other, self))
+    }
+
+    /// Whether both are a file with an empty log that looks the same. That proves it only if no two
+    /// changes fall into one step of the clock.
+    pub fn looks_like(&self, other: &Self) -> bool {
+        self.has_empty_log() && other.has_empty_log() && self.file.looks_like(&other.file)
+    }
+
+    /// When it was looked at, in nanoseconds since 1970.
+    pub fn seen_nanos(&self) -> i64 {
+        self.file.seen_nanos
+    }
+
+    /// How long a step of the clock is at most that gives the file its change time.
+    pub fn step_nanos(&self) -> i64 {
+        let is_coarse = self.file.changed.1 % 1_000_000 == 0;
+        windlass_media::fitted(if is_coarse { TICK_MAX } else { FINE_TICK_MAX }.as_nanos())
     }
 }
 

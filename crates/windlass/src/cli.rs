@@ -371,6 +371,9 @@ pub struct Verify {
     /// Which set
     #[command(flatten)]
     pub choice: Choice,
+    /// A moment in its log
+    #[command(flatten)]
+    pub at: At,
     /// How it is opened
     #[command(flatten)]
     pub opening: OpenOptions,

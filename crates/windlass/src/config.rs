@@ -231,9 +231,15 @@ fn check_names(config: &Config, words: &[String]) -> Result<(), Failure> {
         let is_file_name = word.contains('.') && nearest::nearest(word, known()).is_none();
         word.contains('/') || is_file_name
     };
+    // A snapshot of a data directory in the working directory.
+    let is_of_one = |word: &str| {
+        let database = word.rsplit_once('@').map(|(database, _)| database);
+        database.is_some_and(DatabaseName::is_one)
+    };
     let mut others = words
         .iter()
-        .filter(|word| !configured(word) && !is_path(word) && !DatabaseName::is_one(word));
+        .filter(|word| !configured(word) && !is_path(word) && !is_of_one(word))
+        .filter(|word| !DatabaseName::is_one(word));
     match others.next() {
         None => Ok(()),
         Some(word) => Err(unknown_database(word, known().collect())),

@@ -155,6 +155,13 @@ pub fn verify(global: &Global, arguments: &cli::Verify) -> Result<VerifyRequest,
     let writable = false;
     Ok(VerifyRequest {
         set: sets(global, &arguments.set, &arguments.choice),
+        at: arguments
+            .at
+            .recovery()
+            .map(|recovery| windlass_operations::MomentRequest {
+                recovery,
+                settings: opening(&arguments.opening, writable),
+            }),
         latest: arguments.latest,
         quick: arguments.quick,
         open: arguments

@@ -87,6 +87,8 @@ pub struct LogBackupOutcome {
     pub system: u64,
     /// The timeline at the end of the log.
     pub timeline: Timeline,
+    /// Whether the place has no later one: a server that was promoted may archive there.
+    pub is_newest: bool,
     /// The log is in the place up to here.
     pub end: Lsn,
     /// What was copied.
@@ -177,6 +179,7 @@ fn make(
         place,
         system,
         timeline: written.timeline,
+        is_newest: log.timelines()?.last() <= Some(&written.timeline),
         end: written.end,
         copied,
         set: sets.last().map(|set| set.id),

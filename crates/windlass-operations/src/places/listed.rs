@@ -1,9 +1,10 @@
 //! The sets of directories, and how directories and sets are called in messages.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use windlass_engine::{METADATA_LIMIT_DEFAULT, SetEntry, SetList, list_sets};
+use windlass_repository::{RepositoryError, has_log};
 
 use crate::devices::STORAGE;
 use crate::error::OperationError;
@@ -23,6 +24,19 @@ pub fn list(directories: &[PathBuf]) -> Result<SetList, OperationError> {
     }
     list.sets.sort_by_key(|set| (set.begun_nanos, set.set_id.0));
     Ok(list)
+}
+
+/// Fails if a place has neither a set nor a log. Somebody who stores log without being watched must
+/// not begin one in the empty mount point of a disk that is not there.
+pub(crate) fn check_used(place: &Path) -> Result<(), OperationError> {
+    let is_used = has_log(place)? || !list(&[place.to_owned()])?.sets.is_empty();
+    match is_used {
+        true => Ok(()),
+        false => {
+            let place = place.to_owned();
+            Err(RepositoryError::Unused { place }.into())
+        }
+    }
 }
 
 /// Places, as part of a sentence.

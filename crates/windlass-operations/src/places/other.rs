@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::media::SetId;
-use windlass_engine::{SetEntry, SetState, set_of_stripe};
+use windlass_engine::{METADATA_LIMIT_DEFAULT, OpenSet, SetEntry, SetState, set_of_stripe};
 
 use super::advice::{Advice, BadSet, Instead};
 use super::identity::Identity;
@@ -20,17 +20,38 @@ pub fn advice_about(sets: &[&SetEntry], bad: &SetEntry, places: &[PathBuf]) -> A
     let (older, newer): (Vec<_>, Vec<_>) = sound(sets, bad)
         .into_iter()
         .partition(|set| moment(set) < moment(bad));
-    let instead = |set: &&SetEntry, is_older| Instead {
+    let instead = |set: &SetEntry, is_older| Instead {
         id: short_id(set),
         begun_nanos: set.begun_nanos,
         is_older,
     };
-    let older = older.last().map(|set| instead(set, true));
+    let newest_of = |found: &[&SetEntry], is_older| {
+        let mut found = found.iter().rev();
+        let found = found.find(|set| has_bases(set, sets, places));
+        found.map(|set| instead(set, is_older))
+    };
     Advice {
         bad: BadSet::Chosen(short_id(bad)),
         places: places.to_vec(),
-        instead: older.or_else(|| newer.last().map(|set| instead(set, false))),
+        instead: newest_of(&older, true).or_else(|| newest_of(&newer, false)),
     }
+}
+
+/// Whether all sets are there that this one builds on. They may be elsewhere, too.
+fn has_bases(set: &SetEntry, sets: &[&SetEntry], places: &[PathBuf]) -> bool {
+    let mut of = set;
+    for _ in 0..=sets.len() {
+        let Some(base) = of.about.as_ref().and_then(|about| about.base) else {
+            return true;
+        };
+        let is_base =
+            |one: &&&SetEntry| one.set_id == base && matches!(one.state, SetState::Sealed);
+        match sets.iter().find(is_base) {
+            Some(base) => of = base,
+            None => break,
+        }
+    }
+    OpenSet::open_among(STORAGE, &set.locations(), places, METADATA_LIMIT_DEFAULT).is_ok()
 }
 
 /// The advice about the set of these stripes. The other sets are those of their directories.

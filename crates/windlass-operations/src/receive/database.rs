@@ -16,6 +16,7 @@ use crate::caller::Caller;
 use crate::captured::{CapturedLog, Capturing};
 use crate::error::OperationError;
 use crate::notice::Notice;
+use crate::places::check_used;
 
 /// How long a wait lasts before locks and the caller are looked at again.
 const STEP: Duration = Duration::from_millis(5);
@@ -29,6 +30,7 @@ pub(super) fn receive(
 ) -> Result<CapturedLog, OperationError> {
     let mut before = None;
     loop {
+        check_used(&request.to)?;
         let capturing = Capturing::open(caller, (path, &request.to), before.take(), cancel)?;
         match session(capturing, request, cancel)? {
             (received, None) => return Ok(received),

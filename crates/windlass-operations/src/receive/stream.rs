@@ -9,6 +9,7 @@ use windlass_postgres::{
 use windlass_repository::{GrowingLog, GrowingStart, KnownEnd, LogPlace, RepositoryError};
 
 use crate::error::OperationError;
+use crate::places::check_used;
 
 /// How often the server hears from us at least, if it has no limit of its own.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -53,6 +54,7 @@ impl LogStream {
         slot: (Option<&str>, bool),
         (interval, compares): (Duration, bool),
     ) -> Result<Self, OperationError> {
+        check_used(to)?;
         let mut session = ReplicationSession::connect(conninfo)?;
         let server = session.identify()?;
         check_same(to, earlier, server.system)?;

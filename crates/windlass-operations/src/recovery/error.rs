@@ -7,6 +7,7 @@ use thiserror::Error;
 use windlass_postgres::{Lsn, RecoveryPoint, Timeline};
 use windlass_repository::RepositoryError;
 
+use crate::commits::CommitRun;
 use crate::reach::Window;
 
 /// Why a cluster cannot recover to a point.
@@ -103,9 +104,12 @@ pub enum RecoveryError {
         /// What is missing there, if the log goes on later.
         gap: Option<Box<RepositoryError>>,
     },
-    /// A set of another kind of database.
-    #[error("only a PostgreSQL cluster is shown at a moment in its log")]
+    /// A server was to be shut down, and there is none.
+    #[error("a SQLite database has no server that ends")]
     NotACluster,
+    /// Only the end of a set was asked for.
+    #[error("the end of a set is no moment in its log")]
+    NoMoment,
     /// A server got to the point, and something that it read of the set was damaged.
     #[error("set {set} is damaged, so what recovered from it cannot be trusted")]
     Damaged {
@@ -131,8 +135,8 @@ pub struct WindowShown {
     pub start_time: String,
     /// When its last transaction ended; none if there is no log behind its last set.
     pub last: Option<Timestamp>,
-    /// Where it ends.
-    pub end: Lsn,
+    /// Where it ends, in the log of a cluster.
+    pub end: Option<Lsn>,
 }
 
 impl WindowShown {
@@ -142,8 +146,19 @@ impl WindowShown {
             timeline,
             start_time: first.map_or_else(String::new, |set| set.stop_time.clone()),
             last: window.last,
-            end: window.end,
+            end: Some(window.end),
         }
+    }
+
+    /// That of a SQLite database, if a set leads into it.
+    pub(super) fn of_database(timeline: Timeline, run: &CommitRun) -> Option<Self> {
+        let moment = |nanos: i64| Timestamp::from_nanosecond(nanos.into()).ok();
+        Some(Self {
+            timeline,
+            start_time: moment(run.first_nanos?)?.to_string(),
+            last: moment(run.end_nanos),
+            end: None,
+        })
     }
 }
 
@@ -156,7 +171,8 @@ fn window_words(windows: &[WindowShown]) -> String {
             end,
         } = window;
         let to = last.map_or_else(String::new, |last| format!(" to {last}"));
-        format!("{start_time}{to} ({end}) on timeline {timeline}")
+        let end = end.map_or_else(String::new, |end| format!(" ({end})"));
+        format!("{start_time}{to}{end} on timeline {timeline}")
     });
     match words.collect::<Vec<_>>().as_slice() {
         [] => String::new(),

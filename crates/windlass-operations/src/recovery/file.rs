@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use windlass_engine::media::LogRecord;
-use windlass_engine::{OpenSet, OpenStripe};
+use windlass_engine::{Cancel, OpenSet, OpenStripe};
 use windlass_postgres::{RecoveryAction, RecoveryPoint, RecoveryTimeline, Timeline};
 use windlass_repository::{
     CommitReader, Linked, LogPlace, Record, RepositoryError, database_number, link,
@@ -179,6 +179,11 @@ impl FilePlan {
         self.from.timeline
     }
 
+    /// The log.
+    pub(crate) fn log(&self) -> &LogPlace {
+        &self.log
+    }
+
     /// How many transactions come behind the set.
     pub fn commits(&self) -> u64 {
         self.to.saturating_sub(self.from.number)
@@ -189,14 +194,35 @@ impl FilePlan {
     pub(crate) fn replay(
         &self,
         (file, path): (&File, &Path),
-        cancel: &windlass_engine::Cancel,
+        cancel: &Cancel,
     ) -> Result<(), OperationError> {
+        let last = self.pages(cancel, |at, page| {
+            let written = file.write_all_at(page, at);
+            written.map_err(|source| failed("write", path, source))
+        })?;
+        if let Some(last) = last {
+            let cut = file.set_len(bytes_of(&last));
+            cut.map_err(|source| failed("cut", path, source))?;
+            let synced = file.sync_all();
+            synced.map_err(|source| failed("sync", path, source))?;
+        }
+        Ok(())
+    }
+
+    /// Gives each page of the transactions, oldest first, with where it is in the file. Returns the
+    /// last transaction, if there is one: it says how long the file is.
+    pub(crate) fn pages(
+        &self,
+        cancel: &Cancel,
+        mut give: impl FnMut(u64, &[u8]) -> Result<(), OperationError>,
+    ) -> Result<Option<LogRecord>, OperationError> {
         let mut reader = CommitReader::new(&self.log, self.from.timeline)?;
         reader.seek(self.from.object);
         let mut page = Vec::new();
         let mut last: Option<LogRecord> = None;
+        let number = |last: Option<LogRecord>| last.map_or(self.from.number, |last| last.number);
         // What comes behind the last one may be missing.
-        while last.map_or(self.from.number, |last| last.number) < self.to {
+        while number(last) < self.to {
             let Some(record) = reader.next_record()? else {
                 break;
             };
@@ -208,27 +234,23 @@ impl FilePlan {
                 continue;
             }
             while let Some(number) = reader.page(&head, &mut page)? {
-                let at = u64::from(number - 1) * u64::from(head.page_bytes);
-                let written = file.write_all_at(&page, at);
-                written.map_err(|source| failed("write", path, source))?;
+                give(u64::from(number - 1) * u64::from(head.page_bytes), &page)?;
             }
             last = Some(head);
         }
-        if let Some(last) = last {
-            let bytes = u64::from(last.page_count) * u64::from(last.page_bytes);
-            let cut = file.set_len(bytes);
-            cut.map_err(|source| failed("cut", path, source))?;
-            let synced = file.sync_all();
-            synced.map_err(|source| failed("sync", path, source))?;
-        }
-        match last.map_or(self.from.number, |last| last.number) == self.to {
-            true => Ok(()),
+        match number(last) == self.to {
+            true => Ok(last),
             false => Err(RecoveryError::LogShrank {
                 place: self.place.clone(),
             }
             .into()),
         }
     }
+}
+
+/// How long the file is behind a transaction.
+pub(crate) fn bytes_of(commit: &LogRecord) -> u64 {
+    u64::from(commit.page_count) * u64::from(commit.page_bytes)
 }
 
 fn failed(action: &'static str, path: &Path, source: std::io::Error) -> OperationError {

@@ -13,6 +13,7 @@ use windlass_snapshot::{
 };
 use windlass_sqlite::Database;
 
+use super::enable::is_named;
 use super::subject::Subject;
 use super::{SnapshotsOf, tell_removed};
 use crate::caller::Caller;
@@ -85,7 +86,12 @@ struct Ready {
     source: Source,
     makers: Vec<Box<dyn Maker>>,
     outputs: Outputs,
+    /// PostgreSQL: whether the next start of the server does not load the hook.
+    is_disabled: bool,
 }
+
+/// The name of the warning about a snapshot by the hook that the next start of the server loses.
+const HOOK_DISABLED: &str = "hook-disabled";
 
 /// Makes a snapshot. It exists when this returns.
 pub fn create(
@@ -128,7 +134,15 @@ pub fn create(
     let watched = caller.observer.watch(&progress);
     let made = windlass_snapshot::create(reserved, &mut *maker, ready.source, &progress, cancel);
     drop((watched, operation));
-    let Created { snapshot, warnings } = made?;
+    let Created {
+        snapshot,
+        mut warnings,
+    } = made?;
+    if ready.is_disabled && snapshot.record().method == Method::Hook {
+        let text = "the next start of the server does not load the hook, and loses this snapshot: \
+                    shared_preload_libraries does not name the library any more";
+        warnings.push((HOOK_DISABLED.to_owned(), text.to_owned()));
+    }
     Ok(CreateOutcome {
         snapshot,
         passed_over: chosen.passed_over,
@@ -192,6 +206,7 @@ fn prepare(name: &DatabaseName, request: &CreateRequest) -> Result<Ready, Operat
                     Box::new(SqliteCopy::new(second)),
                 ],
                 outputs: outputs::of_sqlite(path)?,
+                is_disabled: false,
             })
         }
         DatabaseName::Postgres(conninfo) => {
@@ -201,7 +216,7 @@ fn prepare(name: &DatabaseName, request: &CreateRequest) -> Result<Ready, Operat
                 ..BackupRequest::default()
             };
             asked.check()?;
-            let cluster = Cluster::connect(conninfo)?;
+            let mut cluster = Cluster::connect(conninfo)?;
             let source = Source {
                 kind: windlass_postgres::KIND.to_owned(),
                 path: cluster.facts().data_directory.clone(),
@@ -210,6 +225,10 @@ fn prepare(name: &DatabaseName, request: &CreateRequest) -> Result<Ready, Operat
                 place: Place::beside(&source.path)?,
                 outputs: outputs::of_cluster(&source.path)?,
                 source,
+                // A role that may not ask learns nothing, and its snapshot is as good.
+                is_disabled: cluster
+                    .preload()
+                    .is_ok_and(|preload| !is_named(&preload.next)),
                 makers: of_cluster(cluster, (conninfo, request), asked)?,
             })
         }

@@ -173,6 +173,11 @@ fn named(list: &[String]) -> Option<&str> {
         .find(|name| is_library(name))
 }
 
+/// Whether a list of libraries has ours.
+pub(super) fn is_named(list: &[String]) -> bool {
+    named(list).is_some()
+}
+
 fn is_library(name: &str) -> bool {
     let file = Path::new(name).file_name().unwrap_or_default();
     // The server finds a library without its ending, too.

@@ -60,7 +60,7 @@ pub(super) fn split(word: &Path) -> Option<(&str, SnapshotName)> {
 fn subject(text: &str) -> Option<Subject> {
     let path = PathBuf::from(text);
     if path.join("PG_VERSION").is_file() {
-        return Some(Subject::DataDirectory(path));
+        return Some(Subject::of_directory(&path));
     }
     if path.is_file() {
         let is_sqlite = windlass_sqlite::is_sqlite(&path).unwrap_or(false);

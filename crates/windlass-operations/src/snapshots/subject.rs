@@ -24,9 +24,14 @@ impl Subject {
     pub fn resolve(text: &str, name: Option<&str>) -> Result<Self, OperationError> {
         let path = Path::new(text);
         if path.join("PG_VERSION").is_file() {
-            return Ok(Self::DataDirectory(path.to_owned()));
+            return Ok(Self::of_directory(path));
         }
         DatabaseName::resolve_named(text, name).map(Self::Live)
+    }
+
+    /// A data directory. A bare name has no directory above it, so it becomes an absolute path.
+    pub fn of_directory(path: &Path) -> Self {
+        Self::DataDirectory(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()))
     }
 
     /// Becomes the owner of the database, if root started this process.

@@ -70,6 +70,7 @@ pub(super) fn verify(job: &Job<'_>, named: &Named) -> Result<VerifiedSets, Opera
     }
     Ok(VerifiedSets {
         logs,
+        moment: None,
         sets: sets.len(),
         instead: instead(&results, &sets, &named.paths),
         results,

@@ -16,8 +16,8 @@ use crate::reach::{ClusterSet, gaps};
 
 /// A log to verify.
 pub(super) struct Log {
-    place: LogPlace,
-    is_of_cluster: bool,
+    pub(super) place: LogPlace,
+    pub(super) is_of_cluster: bool,
 }
 
 /// The logs that are verified: all of the places, or those of the sets that were chosen.
@@ -115,6 +115,10 @@ impl VerifiedLog {
         timelines.into_iter().any(is_lost)
             || !self.gaps.is_empty()
             || !self.check.without_history.is_empty()
+            || self
+                .database
+                .iter()
+                .any(|log| log.not_linked().next().is_some())
     }
 
     /// What is wrong.

@@ -166,6 +166,27 @@ pub struct VerifiedSets {
     pub instead: BadSets,
     /// What was found of the archived logs.
     pub logs: Vec<VerifiedLog>,
+    /// The moment to which these sets and this log lead, if one was named.
+    pub moment: Option<Box<VerifiedMoment>>,
+}
+
+/// A moment to which sets and log lead.
+pub struct VerifiedMoment {
+    /// What people call it.
+    pub title: String,
+    /// What the database's own tools found there, if they were asked.
+    pub opened: Option<Opening>,
+}
+
+impl VerifiedMoment {
+    fn ending(&self) -> Ending {
+        match &self.opened {
+            Some(Opening::Failed(_)) => Ending::Damage,
+            Some(Opening::Inspected(found)) if found.is_damaged() => Ending::Damage,
+            Some(Opening::Inspected(found)) if found.has_warnings() => Ending::Warnings,
+            _ => Ending::Done,
+        }
+    }
 }
 
 /// What was found of the archived log of a cluster, or of a SQLite database.
@@ -291,9 +312,14 @@ impl VerifiedSets {
         let verified = || self.results.iter().filter_map(SetResult::verified);
         let has = |ending| verified().any(|one| one.ending() == ending);
         let has_log = |is: fn(&VerifiedLog) -> bool| self.logs.iter().any(is);
-        let is_damaged = !self.damaged().is_empty() || has_log(VerifiedLog::is_damaged);
+        let moment = self.moment.as_ref().map(|moment| moment.ending());
+        let is_damaged = !self.damaged().is_empty()
+            || has_log(VerifiedLog::is_damaged)
+            || moment == Some(Ending::Damage);
         let is_unknown = !self.failed().is_empty() || has_log(VerifiedLog::is_unknown);
-        let has_warnings = has(Ending::Warnings) || has_log(VerifiedLog::has_gaps);
+        let has_warnings = has(Ending::Warnings)
+            || has_log(VerifiedLog::has_gaps)
+            || moment == Some(Ending::Warnings);
         match (is_damaged, is_unknown) {
             (true, _) => Ending::Damage,
             (false, true) => Ending::Failed,

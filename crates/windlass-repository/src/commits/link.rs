@@ -1,19 +1,28 @@
 //! Finds a set in the log of its database: by where its state stands.
 //!
-//! - A state that stands at a commit is the one behind this commit in the log.
-//! - A state with an empty log stands where the log says so, or in front of the first transaction
-//!   of that generation.
-//! - A state without any log stands where the file is the same, by its change time.
+//! - A state that stands at a commit is the one behind this commit in the log. Salts are random, so
+//!   a commit of another database or another time does not have them.
+//! - A state with an empty log is the file alone. It stands in front of the first transaction of
+//!   its generation, if the log has that, or at a stand with an empty log and the same file.
 //!
-//! Salts are random, so a commit of another database or another time does not have them.
+//! A file is the same if its change time proves it. Right after a write, and on some file systems,
+//! that proves nothing, because a change within one step of the clock does not show in it. Then the
+//! time decides which of the stands with such a file it is: the one whose transactions the capture
+//! had seen a step before the set's state was pinned, if it saw the next one only afterwards. Where
+//! clocks were set, the change time still has to be the same. A state with an empty log is looked
+//! for only in objects of its time.
 
 use windlass_media::LogRecord;
 use windlass_postgres::Timeline;
 use windlass_sqlite::{LogPoint, Standing};
 
 use super::reader::{CommitReader, Record};
+use super::stand::point_of;
 use crate::error::RepositoryError;
 use crate::place::LogPlace;
+
+/// More often than this no log begins again while an object of it is written.
+const RESTARTS_MAX: u32 = 1 << 16;
 
 /// Where a state is in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,90 +33,178 @@ pub struct Linked {
     pub object: usize,
     /// How many transactions of the timeline it has.
     pub number: u64,
+    /// When the capture had seen the last of these, in nanoseconds since 1970: the first moment to
+    /// which it can be taken.
+    pub since_nanos: i64,
 }
 
 /// Finds a state in a log; the newest timeline counts first.
 pub fn link(place: &LogPlace, state: &Standing) -> Result<Option<Linked>, RepositoryError> {
-    for timeline in place.timelines()?.into_iter().rev() {
-        if let Some(found) = link_in(place, timeline, state)? {
-            return Ok(Some(found));
-        }
-    }
-    Ok(None)
+    Links::of(place)?.find(state)
 }
 
-fn link_in(
-    place: &LogPlace,
-    timeline: Timeline,
-    state: &Standing,
-) -> Result<Option<Linked>, RepositoryError> {
-    let mut reader = CommitReader::new(place, timeline)?;
-    let mut starts = Vec::new();
-    for object in 0..reader.objects() {
-        reader.seek(object);
-        starts.push(reader.next_of_object()?.map(|record| record.point()));
-    }
-    for object in 0..starts.len() {
-        let (from, to) = (starts[object], starts.get(object + 1).copied().flatten());
-        if !from.is_some_and(|from| may_hold(&from, to.as_ref(), &state.point)) {
-            continue;
+/// A log in which states can be found: the first record of each object.
+pub struct Links {
+    place: LogPlace,
+    timelines: Vec<(Timeline, Vec<Option<LogRecord>>)>,
+}
+
+impl Links {
+    /// Reads the beginning of each object.
+    pub fn of(place: &LogPlace) -> Result<Self, RepositoryError> {
+        let mut timelines = Vec::new();
+        for timeline in place.timelines()? {
+            let mut reader = CommitReader::new(place, timeline)?;
+            let mut starts = Vec::new();
+            for object in 0..reader.objects() {
+                reader.seek(object);
+                starts.push(reader.next_of_object()?.map(|record| *record.head()));
+            }
+            timelines.push((timeline, starts));
         }
-        reader.seek(object);
-        let mut found = None;
-        while let Some(record) = reader.next_of_object()? {
-            found = number_at(&record, state).or(found);
+        let place = place.clone();
+        Ok(Self { place, timelines })
+    }
+
+    /// Finds a state; the newest timeline counts first.
+    pub fn find(&self, state: &Standing) -> Result<Option<Linked>, RepositoryError> {
+        for (timeline, starts) in self.timelines.iter().rev() {
+            let found = self.find_in(*timeline, starts, state)?;
             if found.is_some() {
-                break;
+                return Ok(found);
             }
         }
-        if let Some(number) = found {
-            return Ok(Some(Linked {
-                timeline,
-                object,
-                number,
-            }));
-        }
+        Ok(None)
     }
-    Ok(None)
+
+    fn find_in(
+        &self,
+        timeline: Timeline,
+        starts: &[Option<LogRecord>],
+        state: &Standing,
+    ) -> Result<Option<Linked>, RepositoryError> {
+        let mut reader = CommitReader::new(&self.place, timeline)?;
+        let mut search = Search::new(timeline, state);
+        for object in 0..starts.len() {
+            let next = starts.get(object + 1).copied().flatten();
+            let previous = object.checked_sub(1).and_then(|before| starts[before]);
+            let may_hold = match starts[object] {
+                Some(start) if state.has_empty_log() => {
+                    may_hold_at((previous, start, next), state.seen_nanos())
+                }
+                Some(start) => may_hold(&start, next.as_ref(), &state.point),
+                None => false,
+            };
+            if !may_hold {
+                continue;
+            }
+            reader.seek(object);
+            while let Some(record) = reader.next_of_object()? {
+                if search.ends_at(&record, object) {
+                    return Ok(search.found);
+                }
+            }
+        }
+        Ok(search.found)
+    }
 }
 
-/// Whether a state may stand between two others. Each time a log begins again, its first salt is
-/// one more.
-fn may_hold(from: &LogPoint, to: Option<&LogPoint>, state: &LogPoint) -> bool {
-    let first = |point: &LogPoint| {
-        let [one, two, three, four, ..] = point.salts;
+/// The search for a state, record after record.
+struct Search<'a> {
+    timeline: Timeline,
+    state: &'a Standing,
+    found: Option<Linked>,
+    /// Where the last record is: which object, after how many transactions, and when they were
+    /// first seen.
+    last: Option<Linked>,
+}
+
+impl<'a> Search<'a> {
+    fn new(timeline: Timeline, state: &'a Standing) -> Self {
+        Self {
+            timeline,
+            state,
+            found: None,
+            last: None,
+        }
+    }
+
+    /// Looks at the next record. True if the search is over.
+    fn ends_at(&mut self, record: &Record, object: usize) -> bool {
+        let head = record.head();
+        let before = self.last;
+        let here = Linked {
+            timeline: self.timeline,
+            object,
+            number: head.number,
+            since_nanos: head.by_nanos,
+        };
+        let is_same = |one: &Linked| (one.object, one.number) == (object, head.number);
+        let here = before.filter(is_same).unwrap_or(here);
+        self.last = Some(here);
+        let seen = self.state.seen_nanos();
+        let point = point_of(head);
+        match record {
+            _ if self.state.point.salts != [0; 8] && point == self.state.point => {
+                self.found = Some(here);
+                true
+            }
+            Record::Stand(_, about) => {
+                let file = about.standing.file;
+                let own = Standing { point, file };
+                let is_proven = own.is_same_file_as(self.state);
+                let was_seen = here.since_nanos.saturating_add(self.state.step_nanos()) <= seen;
+                if is_proven || was_seen && own.looks_like(self.state) {
+                    self.found = Some(here);
+                }
+                is_proven
+            }
+            Record::Commit(_) if is_first_behind(head, self.state) => {
+                self.found = before.filter(|before| before.object == object);
+                self.found.is_some()
+            }
+            Record::Commit(_) if head.by_nanos < seen => {
+                // The state is a later one, and this one only looks the same.
+                self.found = None;
+                false
+            }
+            Record::Commit(_) => self.found.is_some(),
+        }
+    }
+}
+
+/// Whether an object may hold a state by its salts. Mostly the first salt is one more each time a
+/// log begins again. If it is much more, a connection drew it anew.
+fn may_hold(from: &LogRecord, to: Option<&LogRecord>, state: &LogPoint) -> bool {
+    let first = |salts: &[u8; 8]| {
+        let [one, two, three, four, ..] = *salts;
         u32::from_be_bytes([one, two, three, four])
     };
-    let has_log = |point: &LogPoint| point.salts != [0; 8];
+    let since = |salts: &[u8; 8]| first(salts).wrapping_sub(first(&from.salts));
     match to {
-        Some(to) if has_log(from) && has_log(to) && has_log(state) => {
-            let since = |point: &LogPoint| first(point).wrapping_sub(first(from));
-            since(state) <= since(to)
+        Some(to) if from.frame > 0 && to.frame > 0 => {
+            since(&state.salts) <= since(&to.salts) || since(&to.salts) > RESTARTS_MAX
         }
         _ => true,
     }
 }
 
-/// How many transactions the state has, if this record shows it.
-fn number_at(record: &Record, state: &Standing) -> Option<u64> {
-    let (point, head) = (record.point(), record.head());
-    let has_log = state.point.salts != [0; 8];
-    match record {
-        _ if has_log && point == state.point => Some(head.number),
-        Record::Stand(_, about) if !has_log => {
-            let own = Standing {
-                point,
-                file: about.standing.file,
-            };
-            let is_same = own.proves_unchanged_since(state) || state.proves_unchanged_since(&own);
-            is_same.then_some(head.number)
-        }
-        Record::Commit(_) if has_log && is_first_behind(head, state) => Some(head.number - 1),
-        _ => None,
+/// Whether an object may hold a state by its time, or the one before it may: where that ends, the
+/// next one may say more.
+fn may_hold_at(
+    (previous, start, next): (Option<LogRecord>, LogRecord, Option<LogRecord>),
+    seen_nanos: i64,
+) -> bool {
+    let begins_early = |record: LogRecord| record.by_nanos <= seen_nanos;
+    let ends_late = next.is_none_or(|next| next.by_nanos >= seen_nanos);
+    match begins_early(start) {
+        true => ends_late,
+        false => previous.is_none_or(begins_early),
     }
 }
 
 /// Whether a transaction is the first of the generation whose empty log the state has.
 fn is_first_behind(head: &LogRecord, state: &Standing) -> bool {
-    state.point.frame == 0 && head.salts == state.point.salts && head.count == head.frame
+    let salts = state.point.salts;
+    salts != [0; 8] && state.has_empty_log() && head.salts == salts && head.count == head.frame
 }

@@ -3,7 +3,7 @@
 use windlass_engine::durable::Locked;
 use windlass_media::{LogRecord, RecordKind, fitted};
 use windlass_postgres::{Lsn, Timeline};
-use windlass_sqlite::Standing;
+use windlass_sqlite::{LogPoint, Standing};
 
 use super::reader::{CommitReader, Record};
 use super::stand::{StandAbout, point_of};
@@ -98,6 +98,11 @@ impl CommitLog {
         })
     }
 
+    /// The commit at which the log ends.
+    pub fn end_point(&self) -> Option<LogPoint> {
+        self.last.as_ref().map(|(head, _)| point_of(head))
+    }
+
     /// Up to when the log has every transaction, in nanoseconds since 1970.
     pub fn end_nanos(&self) -> Option<i64> {
         self.last.as_ref().map(|(head, _)| head.by_nanos)
@@ -140,6 +145,24 @@ impl CommitLog {
         growing.seal()?;
         self.growing = Some(growing);
         Ok(())
+    }
+
+    /// Says where the database stands, with an empty log: nothing was committed since the last
+    /// transaction, but the point is another one.
+    pub fn emptied(&mut self, stand: LogRecord, about: StandAbout) -> Result<(), RepositoryError> {
+        // An object begins with the point at which the one before ended.
+        self.seal_long()?;
+        let shape = self
+            .last
+            .as_ref()
+            .map(|(head, _)| (head.page_bytes, head.page_count));
+        let (page_bytes, page_count) = shape.unwrap_or((stand.page_bytes, stand.page_count));
+        let stand = LogRecord {
+            page_bytes,
+            page_count,
+            ..stand
+        };
+        self.stand(stand, about)
     }
 
     /// Says where the database stands now, which has changed nothing since the last transaction.

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use windlass_engine::open_regular;
 
 use crate::error::{IoContext, SqliteError};
-use crate::header::be32;
 use crate::shm::WalIndex;
 use crate::sides::check_side;
 use crate::standing::LogPoint;
@@ -17,8 +16,6 @@ use crate::wal::{
 
 /// Bytes of the log that are read at a time.
 const READ_BYTES: usize = 1 << 20;
-/// How many times a log may begin again, empty, between two looks.
-const RESTARTS_MAX: u32 = 1000;
 
 /// A transaction in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +30,17 @@ pub struct Commit {
     pub page_bytes: u32,
     /// The checksum before its first frame.
     before: Checksum,
+}
+
+impl Commit {
+    /// If it is the first of its log: where the database stood before it, with an empty log.
+    pub(super) fn empty_before(&self) -> Option<LogPoint> {
+        (self.count == self.point.frame).then_some(LogPoint {
+            salts: self.point.salts,
+            frame: 0,
+            sums: [0; 2],
+        })
+    }
 }
 
 /// The file of a log.
@@ -59,21 +67,23 @@ impl LogFrames {
         if point.salts != index.salts || point.frame > index.frame_count {
             return Ok(false);
         }
-        match self.since(point, index) {
+        match self.since(point, index, false) {
             Ok(_) => Ok(true),
             Err(SqliteError::LogLost { .. } | SqliteError::WalDamaged { .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// The transactions behind a commit, up to the one that the index tells of.
+    /// The transactions behind a commit, up to the one that the index tells of. `may_restart` says
+    /// that the log could begin again since without a loss.
     pub(super) fn since(
         &self,
         last: &LogPoint,
         index: &WalIndex,
+        may_restart: bool,
     ) -> Result<Vec<Commit>, SqliteError> {
         let now = LogPoint::of(index);
-        self.check_goes_on(last, &now)?;
+        self.check_goes_on(last, &now, may_restart)?;
         if now == *last || now.frame == 0 {
             return Ok(Vec::new());
         }
@@ -129,19 +139,24 @@ impl LogFrames {
         )
     }
 
-    /// Fails if what came behind `last` may have been lost.
-    fn check_goes_on(&self, last: &LogPoint, now: &LogPoint) -> Result<(), SqliteError> {
-        if last.salts == now.salts {
-            return match last.frame > now.frame || last.frame == now.frame && last != now {
-                true => Err(self.lost("has other transactions than those that were captured")),
-                false => Ok(()),
+    /// Fails if what came behind `last` may have been lost. The salts of a log that began again
+    /// prove nothing: mostly the first is one more, but a connection that did not empty the log
+    /// itself draws both anew (`walWriteFrames`). The pin proves it.
+    fn check_goes_on(
+        &self,
+        last: &LogPoint,
+        now: &LogPoint,
+        may_restart: bool,
+    ) -> Result<(), SqliteError> {
+        if last.salts != now.salts {
+            return match may_restart {
+                true => Ok(()),
+                false => Err(self.lost("is another one")),
             };
         }
-        // Each time the log begins again, the first salt is one more. Else it is another log.
-        let restarts = be32(&now.salts, 0).wrapping_sub(be32(&last.salts, 0));
-        match last.salts == [0; 8] || (1..=RESTARTS_MAX).contains(&restarts) {
-            true => Ok(()),
-            false => Err(self.lost("is another one")),
+        match last.frame > now.frame || last.frame == now.frame && last != now {
+            true => Err(self.lost("has other transactions than those that were captured")),
+            false => Ok(()),
         }
     }
 

@@ -33,8 +33,8 @@ pub struct Diff {
     /// Read and compare everything. Rely on no checksums
     #[arg(long)]
     pub every_byte: bool,
-    /// PostgreSQL: the first image at this moment in its log: a time with its zone, a position of
-    /// the log, or `latest`. A second --at is the moment of the second image
+    /// The first image at this moment in its log: a time with its zone, a position of the log
+    /// (PostgreSQL), or `latest`. A second --at is the moment of the second image
     #[arg(id = "moment", long = "at", value_name = "TIME|LSN|latest", value_parser = point)]
     pub at: Vec<RecoveryPoint>,
     /// Where the log is

@@ -1,4 +1,4 @@
-//! A moment in the log of a cluster, `--at`, and how its set is recovered up to it.
+//! A moment in the log of a database, `--at`, and how its set is brought there.
 
 use std::path::PathBuf;
 
@@ -11,12 +11,12 @@ use super::target::{fetch, lsn, time, timeline};
 /// Memory for decoded frames while a set recovers.
 const CACHE_BYTES: u64 = 64 << 20;
 
-/// A moment in the log of a cluster.
+/// A moment in the log of a database.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "At a moment (PostgreSQL)")]
+#[command(next_help_heading = "At a moment")]
 pub struct At {
-    /// The cluster at this moment, not at that of the set: a time with its zone, a position of the
-    /// log, or `latest` for the end of the archived log
+    /// The database at this moment, not at that of the set: a time with its zone, a position of the
+    /// log (PostgreSQL), or `latest` for the end of the archived log
     #[arg(id = "moment", long = "at", value_name = "TIME|LSN|latest", value_parser = point)]
     pub point: Option<RecoveryPoint>,
     /// Where the log is
@@ -30,12 +30,13 @@ pub struct AtLog {
     /// The place of the archived log [default: that of the set]
     #[arg(long, value_name = "PLACE", requires = "moment")]
     pub log_from: Option<PathBuf>,
-    /// Follow this timeline: latest, current (that of the set) or a number [default: latest]
+    /// PostgreSQL: follow this timeline: latest, current (that of the set) or a number [default:
+    /// latest]
     #[arg(long, value_name = "TIMELINE", requires = "moment", value_parser = timeline)]
     pub timeline: Option<RecoveryTimeline>,
 }
 
-/// How a private server recovers a set up to a moment.
+/// How a set is brought to a moment: by a private server, if it is of a cluster.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Recovering {
     /// Directory for what the recovery up to --at writes [default: the temporary directory]

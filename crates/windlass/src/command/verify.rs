@@ -4,6 +4,7 @@
 mod all;
 mod image;
 mod logs;
+mod moment;
 mod relations;
 mod show;
 

@@ -3,6 +3,8 @@
 use windlass_operations::{RecoveryError, chain};
 use windlass_repository::RepositoryError;
 
+use crate::words::quoted;
+
 /// The hint, if there is something to do.
 pub fn hint(error: &RepositoryError) -> Option<String> {
     let text = match error {
@@ -36,6 +38,7 @@ pub fn hint(error: &RepositoryError) -> Option<String> {
         RepositoryError::NoLog { .. } => {
             "Is its disk mounted, and is it the place that archive_command names?"
         }
+        RepositoryError::Unused { place } => return Some(begin_log(&place.join("log"))),
         RepositoryError::SeveralSystems { systems, .. } => {
             let systems: Vec<_> = systems.iter().map(u64::to_string).collect();
             return Some(format!(
@@ -60,22 +63,42 @@ pub fn hint(error: &RepositoryError) -> Option<String> {
     Some(text.to_owned())
 }
 
+/// How the log of a new place begins.
+fn begin_log(log: &std::path::Path) -> String {
+    let log = quoted(&log.display().to_string());
+    format!(
+        "If it is mounted and the place is new, make a backup into it first, or begin its log \
+         with: mkdir {log}"
+    )
+}
+
+/// Whether another moment could be reached.
+fn is_of_moment(error: &RecoveryError) -> bool {
+    matches!(
+        error,
+        RecoveryError::BeforeSet { .. }
+            | RecoveryError::NotCaptured { .. }
+            | RecoveryError::NotLinked { .. }
+            | RecoveryError::NoStanding
+    )
+}
+
 /// The message and the hint for a point to which a cluster cannot recover.
 pub fn recovery(error: &RecoveryError) -> (String, Option<String>) {
     if let RecoveryError::NoSet { error: inner, .. } = error {
         let (words, hint) = recovery(inner);
         let message = error.to_string().replacen(&inner.to_string(), &words, 1);
-        let is_before = matches!(**inner, RecoveryError::BeforeSet { .. });
+        let is_before = is_of_moment(inner);
         let choose = "Choose a moment that can be restored.".to_owned();
         return (message, if is_before { Some(choose) } else { hint });
     }
     let hint = match error {
-        RecoveryError::NotACluster => "Leave --at out. A restore can go back to a moment.",
+        RecoveryError::NotACluster | RecoveryError::NoMoment => "Leave --at out.",
         RecoveryError::Damaged { .. } => {
             "`windlass verify` of the set says what is lost. Choose another set with --set."
         }
         RecoveryError::NotOfDatabase { .. } => {
-            "Take --target-time, --target-latest or --target-immediate."
+            "Name a time. A restore also takes --target-latest and --target-immediate."
         }
         RecoveryError::NoServer => "Leave --target-timeline and --target-action out.",
         RecoveryError::NoDelta => "Leave --delta out. --force replaces the database that is there.",

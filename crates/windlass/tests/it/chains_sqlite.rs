@@ -115,3 +115,20 @@ fn a_database_without_an_earlier_set_is_backed_up_as_a_whole_with_a_warning() {
     assert_eq!(document["type"], "full");
     assert_eq!(document["warnings"][0]["name"], "full-instead");
 }
+
+#[test]
+fn a_set_that_lacks_the_same_base_is_not_named_as_another_one() {
+    let place = place(Journal::Wal);
+    let full = place.back_up();
+    link(&place, "incr");
+    link(&place, "incr");
+    std::fs::remove_file(full).unwrap();
+    let words = ["restore", &place.arg("sets"), "--into", &place.arg("x.db")];
+    let output = windlass(&words);
+    let said = text(&output);
+    assert_ne!(output.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains("No other sound set of this database"),
+        "{said}"
+    );
+}

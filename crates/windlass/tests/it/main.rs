@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod accepting;
+mod at_sqlite;
 mod chains;
 mod chains_sqlite;
 mod chains_unchanged;
@@ -42,6 +43,7 @@ mod pages;
 mod places;
 mod receive_sqlite;
 mod receive_sqlite_kills;
+mod receive_sqlite_sets;
 mod refusals;
 mod renames;
 #[path = "../shared/run.rs"]

@@ -27,7 +27,7 @@ impl Drop for Receiving {
 }
 
 impl Receiving {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let place = Place::with_accounts(200);
         Self { place, child: None }
     }
@@ -35,6 +35,7 @@ impl Receiving {
     /// Starts `receive`, and waits until it captures. Returns what it said first.
     pub fn start(&mut self) -> String {
         let (database, sets) = self.place.ends();
+        std::fs::create_dir_all(self.place.path("sets/log")).unwrap();
         let mut command = command();
         command.args(["receive", &database, "--to", &sets, "--interval", "10ms"]);
         let child = command.stdout(Stdio::null()).stderr(Stdio::piped());
@@ -82,7 +83,7 @@ impl Receiving {
         last.unwrap_or_default()
     }
 
-    fn wait_for(&self, number: u64) {
+    pub fn wait_for(&self, number: u64) {
         while self.received() < number {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
@@ -430,6 +431,23 @@ fn two_receivers_and_a_slot_are_refused() {
     receiving.stop();
 }
 
+/// The objects of the log of a place, oldest first.
+pub fn objects(place: &Place) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    let mut waiting = vec![place.path("sets/log")];
+    while let Some(directory) = waiting.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => waiting.push(path),
+                false => found.push(path),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
 /// A log of three objects and more, with a set in front of the transactions of each.
 struct Copied {
     receiving: Receiving,
@@ -470,21 +488,8 @@ impl Copied {
         }
     }
 
-    /// The objects of the log, oldest first.
     fn objects(&self) -> Vec<std::path::PathBuf> {
-        let mut found = Vec::new();
-        let mut waiting = vec![self.receiving.place.path("sets/log")];
-        while let Some(directory) = waiting.pop() {
-            for entry in std::fs::read_dir(directory).unwrap() {
-                let path = entry.unwrap().path();
-                match path.is_dir() {
-                    true => waiting.push(path),
-                    false => found.push(path),
-                }
-            }
-        }
-        found.sort();
-        found
+        objects(&self.receiving.place)
     }
 
     fn verify(&self) -> (i32, String) {
@@ -534,6 +539,17 @@ fn an_object_that_is_missing_in_the_middle_of_a_log_is_a_gap() {
             "{said}"
         );
     }
+    let end: jiff::Timestamp = second.0.parse().unwrap();
+    let lost = (end - jiff::SignedDuration::from_nanos(1)).to_string();
+    let between = copied.receiving.restored(&["--target-time", &lost]);
+    let (code, said) = between.unwrap_err();
+    let windows = said.split_once("what can be restored: ").unwrap().1;
+    assert_eq!(
+        (code, windows.matches(" on timeline 1").count()),
+        (1, 2),
+        "{said}"
+    );
+    assert!(said.contains("hint: Choose a moment that can"), "{said}");
     assert_eq!(
         restored(&copied, 2, &["--target-time", &third.0]),
         Ok(third.1)

@@ -170,6 +170,11 @@ fn a_server_is_enabled_has_snapshots_and_is_disabled_again() {
         (&disabled["changed"], &disabled["active"]),
         (&true.into(), &true.into())
     );
+    let late = create("late", &[]);
+    let said = text(&late);
+    assert_eq!(late.status.code(), Some(3), "{said}");
+    assert!(said.contains("loses this snapshot"), "{said}");
+    run(&scratch, 0, &["snapshot", "drop", &conninfo, "late"]);
     restart(&mut cluster);
     assert_eq!(preloaded(&cluster), "auto_explain");
     let disabled = json(&scratch, &disable);
@@ -221,6 +226,15 @@ fn a_server_that_cannot_be_prepared_is_refused_and_not_changed() {
     let data = cluster.data().to_str().unwrap().to_owned();
     let said = run(&scratch, 2, &["snapshot", "enable", &data]);
     assert!(said.contains("hint:"), "{said}");
+    // A data directory below the working directory needs no `./` in front.
+    let name = cluster.data().file_name().unwrap().to_str().unwrap();
+    let word = format!("{name}@none");
+    let mut revert = scratch.command(None, &["snapshot", "revert", &word, "--yes"]);
+    let output = revert
+        .current_dir(cluster.data().parent().unwrap())
+        .output();
+    let said = text(&output.unwrap());
+    assert!(said.contains("there is no snapshot"), "{said}");
     cluster.stop("fast");
     cluster.option("-c shared_preload_libraries=auto_explain");
     cluster.run();

@@ -227,7 +227,11 @@ fn a_moment_that_cannot_be_reached_is_refused_with_what_can() {
     assert!(said.contains("only into its own directory"), "{said}");
     let (code, said) = open(&place, &before);
     assert_eq!(code, Some(0), "{said}");
-    // No server replays the log of a file.
+    let output = windlass(&["verify", &place, "--at", &before]);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("the sets and the log lead there"), "{said}");
+    // Nobody has received the log of this database.
     let shop = source.arg("shop.db");
     CommitLedger::create(Path::new(&shop), LedgerSpec::default());
     let sets = source.arg("sets");
@@ -235,6 +239,6 @@ fn a_moment_that_cannot_be_reached_is_refused_with_what_can() {
     let output = windlass(&["backup", &shop, "--to", &sets]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     let (code, said) = open(&sets, "latest");
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("--at"), "{said}");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("holds no log"), "{said}");
 }

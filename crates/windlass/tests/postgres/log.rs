@@ -18,7 +18,7 @@ impl Archiving {
         become_server_user();
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         let place = dir.path().join("place");
-        std::fs::create_dir(&place).unwrap();
+        std::fs::create_dir_all(place.join("log")).unwrap();
         let program = env!("CARGO_BIN_EXE_windlass");
         let push = format!(
             "archive_command = 'WINDLASS_CONFIG=/dev/null {program} archive-push %p --to {} --look-ahead 1'",
@@ -212,7 +212,7 @@ fn a_push_that_is_killed_at_any_system_call_leaves_nothing_or_everything() {
     ] {
         for number in (1..).step_by(step) {
             let place = source.arg(&format!("{call}-{number}"));
-            std::fs::create_dir(&place).unwrap();
+            std::fs::create_dir_all(format!("{place}/log")).unwrap();
             let was_killed = killed((call, number), &segment, &place);
             let output = get(&place, name, &into);
             match output.status.code() {

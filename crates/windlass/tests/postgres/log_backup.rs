@@ -170,7 +170,11 @@ fn a_standby_gives_its_log_and_a_promoted_one_its_new_timeline() {
     assert_eq!(of_promoted["timeline"], 2);
     // The old primary goes on, too, on the timeline that was left.
     source.insert(2);
-    source.log(&source.server, 0);
+    let (conninfo, place) = (source.server.conninfo(), source.arg("place"));
+    let output = windlass(&["backup", &conninfo, "--to", &place, "--type", "log"]);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("--into PATH --target-timeline 1"), "{said}");
     assert_eq!(rows(&source.restored("new", &["--target-latest"])), "1 20");
     let old = source.restored("old", &["--target-timeline", "current"]);
     assert_eq!(rows(&old), "1 2");

@@ -17,7 +17,7 @@ impl Receiving {
     pub fn new() -> Self {
         become_server_user();
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
-        std::fs::create_dir(dir.path().join("place")).unwrap();
+        std::fs::create_dir_all(dir.path().join("place/log")).unwrap();
         let child = command()
             .arg("--version")
             .stdout(Stdio::null())
@@ -251,8 +251,11 @@ fn a_restored_server_does_not_continue_the_log_of_its_source() {
 fn what_cannot_be_received_is_refused() {
     let receiving = Receiving::new();
     let server = cluster();
+    let empty = receiving.arg("empty");
+    std::fs::create_dir(&empty).unwrap();
     for (words, code) in [
         (&[&*server.conninfo(), "--to", "/nonexistent"][..], 1),
+        (&[&server.conninfo(), "--to", &empty], 1),
         (&["host=/nonexistent", "--to", &receiving.arg("place")], 1),
         (
             &[

@@ -76,8 +76,13 @@ fn print(outcome: &LogBackupOutcome) {
     ));
     if outcome.gap.is_none() && outcome.set.is_some() {
         let place = words::quoted(&outcome.place.display().to_string());
+        // The latest state is that of the newest timeline.
+        let target = match outcome.is_newest {
+            true => "--target-latest".to_owned(),
+            false => format!("--target-timeline {timeline}"),
+        };
         output::line(&format!(
-            "restore       windlass restore {place} --into PATH --target-latest"
+            "restore       windlass restore {place} --into PATH {target}"
         ));
     }
 }

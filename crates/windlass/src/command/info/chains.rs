@@ -54,14 +54,22 @@ fn words(link: &LinkInfo, logs: &[LogInfo]) -> String {
         1 => parts.push("1 set needs it".to_owned()),
         sets => parts.push(format!("{sets} sets need it")),
     }
-    let window = window_of(link.id, logs).and_then(|window| window.last);
-    parts.extend(window.map(|last| {
-        let nanos = saturated(last.as_nanosecond());
-        format!("with log to {}", local_time(nanos))
-    }));
+    parts.extend(window_of(link.id, logs).and_then(|window| log_words(link.id, window)));
     let fault = link.fault.as_ref();
     parts.extend(fault.map(|fault| format!("cannot be restored: {fault}")));
     parts.join("  ")
+}
+
+/// How far the log goes from a set on, if it has any behind the set: by its last transaction, or if
+/// it has none, by its end.
+fn log_words(id: SetId, window: &Window) -> Option<String> {
+    let set = window.sets.iter().find(|set| set.id == id)?;
+    let end = match window.last {
+        Some(last) => local_time(saturated(last.as_nanosecond())),
+        None if window.end > set.stop => window.end.to_string(),
+        None => return None,
+    };
+    Some(format!("with log to {end}"))
 }
 
 /// The window with this set that goes furthest.

@@ -3,12 +3,15 @@
 use serde_json::{Value, json};
 use windlass_engine::show_size;
 use windlass_operations::Ending;
-use windlass_operations::commits::{CommitGap, CommitRun, CommitTimeline};
+use windlass_operations::commits::{CommitGap, CommitRun, CommitTimeline, DatabaseSet};
 use windlass_operations::info::{DatabaseLogInfo, LogInfo};
 use windlass_operations::reach::{Restorable, Window};
 
 use crate::output;
 use crate::words::moment_of;
+
+/// So many sets that do not stand in a log are named.
+const SHOWN_MAX: usize = 4;
 
 /// Shows what there is, and each gap.
 pub(super) fn show(logs: &[LogInfo]) {
@@ -63,16 +66,19 @@ pub(super) fn show_databases(logs: &[DatabaseLogInfo]) {
                 output::line(&format!("gap           {path}, timeline {timeline}: {gap}"));
             }
             for run in &one.runs {
-                let Some(first) = run.sets.first() else {
+                let Some(first) = run.first_nanos else {
                     continue;
                 };
-                let (from, to) = (moment_of(&first.started), nanos(run.end_nanos));
-                let to = moment_of(&to);
+                let [from, to] = [first, run.end_nanos].map(|one| moment_of(&nanos(one)));
                 let sets = output::count(run.sets.len() as u64, "set");
                 output::line(&format!(
                     "restorable    {path}, timeline {timeline}: {from} to {to}, {sets}"
                 ));
             }
+        }
+        if !log.outside.is_empty() {
+            let (path, outside) = (&log.path, outside_words(&log.outside));
+            output::line(&format!("not in log    {path}: {outside}"));
         }
         if let Some(fault) = fault {
             output::line(&format!(
@@ -80,6 +86,19 @@ pub(super) fn show_databases(logs: &[DatabaseLogInfo]) {
             ));
         }
     }
+}
+
+/// The sets that do not stand in a log, in words.
+fn outside_words(sets: &[DatabaseSet]) -> String {
+    let newest = sets.iter().rev().take(SHOWN_MAX);
+    let mut ids: Vec<_> = newest
+        .map(|set| set.id.to_string()[..8].to_owned())
+        .collect();
+    if sets.len() > SHOWN_MAX {
+        ids.push("...".to_owned());
+    }
+    let (count, ids) = (output::count(sets.len() as u64, "set"), ids.join(", "));
+    format!("{count}, restorable as they are and no further: {ids}")
 }
 
 /// What is missing of a timeline, in words.
@@ -126,11 +145,16 @@ pub(in crate::command) fn commits_document(one: &CommitTimeline) -> Value {
     })
 }
 
+/// The ids of sets, in JSON.
+pub(in crate::command) fn ids(sets: &[DatabaseSet]) -> Value {
+    sets.iter().map(|set| set.id.to_string()).collect()
+}
+
 /// The moments to which the sets of a run lead.
 fn run_document(run: &CommitRun) -> Value {
     let sets = run.sets.iter().map(|set| set.id.to_string());
     json!({
-        "start_time": run.sets.first().map(|set| set.started.clone()),
+        "start_time": run.first_nanos.map(nanos),
         "end_time": nanos(run.end_nanos),
         "sets": sets.collect::<Vec<_>>(),
     })
@@ -187,6 +211,7 @@ pub(super) fn document(logs: &[LogInfo], databases: &[DatabaseLogInfo]) -> Value
             "place": info.place.to_string_lossy(),
             "database": info.log.path,
             "timelines": timelines.collect::<Vec<_>>(),
+            "outside": ids(&info.log.outside),
             "fault": info.fault.as_ref().map(ToString::to_string),
         })
     });

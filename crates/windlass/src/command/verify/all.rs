@@ -19,10 +19,18 @@ pub(super) fn show(global: &Global, verified: &VerifiedSets) -> Code {
     match global.json {
         true => print_document(verified),
         false if global.quiet => {}
-        false => print_sum(verified),
+        false => {
+            print_sum(verified);
+            if let Some(moment) = &verified.moment {
+                super::moment::print(moment);
+            }
+        }
     }
     complain_of_all(verified);
     super::logs::complain(&verified.logs);
+    if let Some(moment) = &verified.moment {
+        super::moment::complain(moment);
+    }
     verified.ending().into()
 }
 
@@ -41,6 +49,7 @@ fn print_document(verified: &VerifiedSets) {
         "damaged": damaged,
         "failed": failed,
         "unfinished": verified.unfinished,
+        "moment": verified.moment.as_deref().map(super::moment::document),
     });
     output::line(&document.to_string());
 }

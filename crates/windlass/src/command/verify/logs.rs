@@ -5,6 +5,7 @@ use windlass_engine::show_size;
 use windlass_operations::verify::VerifiedLog;
 
 use crate::command::info::logs as info;
+use crate::words::moment_of;
 use crate::{hints, output};
 
 /// Prints what was found of a log.
@@ -39,6 +40,13 @@ pub(super) fn show(log: &VerifiedLog, quiet: bool) {
             let gap = info::gap_words(&gap);
             output::line(&format!("gap           {of}, timeline {timeline}: {gap}"));
         }
+    }
+    for set in log.database.iter().flat_map(|log| log.not_linked()) {
+        let (id, moment) = (set.id.to_string(), moment_of(&set.started));
+        output::line(&format!(
+            "not in log    {of}: set {} of {moment} does not stand in the log that was kept then",
+            &id[..8]
+        ));
     }
     if log.faults().next().is_none() && !quiet {
         let objects = output::count(log.check.objects, "object");
@@ -112,6 +120,7 @@ pub(super) fn document(log: &VerifiedLog) -> Value {
         let timelines = database.timelines.iter().map(info::commits_document);
         document["database"] = database.path.clone().into();
         document["timelines"] = timelines.collect();
+        document["outside"] = info::ids(&database.outside);
     }
     document
 }

@@ -1,0 +1,57 @@
+//! Whether a set of a SQLite database that was just made stands in the log of its place, if that is
+//! being received. Otherwise a restore would end with the set, and lose what the log has behind it.
+//!
+//! It only looks.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use windlass_engine::Cancel;
+use windlass_repository::{LogPlace, RepositoryError, database_number, link};
+use windlass_sqlite::DatabaseFacts;
+
+use crate::warnings::NOT_IN_LOG;
+
+/// How long to wait for the receiver, which looks at the database only now and then.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The warning, if the set does not stand in the log of one of these places.
+pub(super) fn warning(
+    places: &[PathBuf],
+    facts: &DatabaseFacts,
+    cancel: &Cancel,
+) -> Option<(&'static str, String)> {
+    let standing = facts.standing.as_ref()?;
+    let since = Instant::now();
+    for place in places {
+        let log = LogPlace::of_database(place, database_number(Path::new(&facts.path)));
+        let is_in_log = || -> Result<bool, RepositoryError> {
+            Ok(!log.is_received()? || link(&log, standing)?.is_some())
+        };
+        loop {
+            match is_in_log() {
+                Ok(true) => break,
+                // The set is good, whatever comes: nobody who interrupts this loses it.
+                Ok(false) if since.elapsed() < WAIT_MAX && !cancel.is_cancelled() => {
+                    std::thread::sleep(PAUSE);
+                }
+                Ok(false) => {
+                    let text = format!(
+                        "the log in {} does not have the state of this set yet: if `windlass \
+                         receive` does not run, or cannot store, a restore of this set gets no \
+                         further",
+                        place.display()
+                    );
+                    return Some((NOT_IN_LOG, text));
+                }
+                Err(error) => {
+                    let text = format!("the log beside this set cannot be read: {error}");
+                    return Some((NOT_IN_LOG, text));
+                }
+            }
+        }
+    }
+    None
+}

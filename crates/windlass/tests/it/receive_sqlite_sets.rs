@@ -1,0 +1,208 @@
+//! Sets of a SQLite database that are taken while its log is received: each of them leads into the
+//! log, also if SQLite's own log is empty at that moment.
+
+#![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+
+use serde_json::Value;
+use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec, run_once};
+
+use crate::receive_sqlite::Receiving;
+use crate::support::*;
+
+/// A database in WAL mode below a directory, which nobody has open, so it has no log.
+fn without_log(below: &str) -> Receiving {
+    let dir = tempfile::tempdir_in(below).unwrap();
+    std::fs::create_dir(dir.path().join("sets")).unwrap();
+    let spec = LedgerSpec {
+        journal: Journal::Wal,
+        accounts: 50,
+        ..LedgerSpec::default()
+    };
+    let ledger = CommitLedger::create(&dir.path().join("shop.db"), spec);
+    let place = Place { dir, ledger };
+    Receiving { place, child: None }
+}
+
+/// Commits one transaction with a connection of its own.
+fn commit(receiving: &Receiving, number: u64) {
+    let ledger = &receiving.place.ledger;
+    run_once(&ledger.path, &ledger.transaction(number)).unwrap();
+}
+
+fn empty_the_log(receiving: &Receiving) {
+    let mode = "PRAGMA busy_timeout=60000; PRAGMA wal_checkpoint(TRUNCATE);";
+    run_once(&receiving.place.ledger.path, mode).unwrap();
+}
+
+fn linked_set(receiving: &Receiving) -> String {
+    let (code, set) = receiving.back_up("full");
+    assert_eq!(code, 0, "{set}");
+    set["set_id"].as_str().unwrap().to_owned()
+}
+
+fn whole(receiving: &Receiving) {
+    let timelines = receiving.timelines();
+    assert_eq!(timelines.len(), 1, "{timelines:?}");
+    let verified = windlass(&["verify", &receiving.place.arg("sets")]);
+    assert_eq!(verified.status.code(), Some(0), "{}", text(&verified));
+}
+
+/// Right after a write, and on tmpfs at any time, the change time of the file proves nothing.
+#[test]
+fn a_set_without_any_log_leads_to_the_transactions_that_come() {
+    for below in ["/var/tmp", "/dev/shm"] {
+        let mut receiving = without_log(below);
+        receiving.start();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let set = linked_set(&receiving);
+        commit(&receiving, 1);
+        commit(&receiving, 2);
+        receiving.stop();
+        assert_eq!(receiving.restored(&[]), Ok(2), "{below}");
+        let sets = &receiving.timelines()[0]["sets"];
+        assert_eq!(sets, &Value::from(vec![set]), "{below}");
+        whole(&receiving);
+    }
+}
+
+/// A connection that writes first after another one has emptied the log draws its salts anew.
+#[test]
+fn a_log_that_is_emptied_and_begun_by_two_connections_is_no_gap() {
+    let mut receiving = without_log("/dev/shm");
+    receiving.start();
+    let mut sets = Vec::new();
+    for number in 1..=12 {
+        if number % 3 == 0 {
+            sets.push((linked_set(&receiving), number - 1));
+        }
+        commit(&receiving, number);
+        empty_the_log(&receiving);
+        if number % 4 == 0 {
+            // The first salt changes each time, though nobody has committed.
+            sets.push((linked_set(&receiving), number));
+            empty_the_log(&receiving);
+        }
+    }
+    receiving.stop();
+    whole(&receiving);
+    for (set, number) in &sets {
+        assert_eq!(receiving.restored(&["--set", set]), Ok(*number));
+        let options = ["--set", set, "--target-latest"];
+        assert_eq!(receiving.restored(&options), Ok(12), "from {number}");
+    }
+    let timeline = &receiving.timelines()[0];
+    assert_eq!(timeline["sets"].as_array().unwrap().len(), sets.len());
+}
+
+/// The transaction between the set and the log is lost, and nobody claims otherwise.
+#[test]
+fn a_set_from_before_the_log_does_not_lead_into_it_by_its_looks() {
+    for below in ["/var/tmp", "/dev/shm"] {
+        let mut receiving = without_log(below);
+        let set = linked_set(&receiving);
+        commit(&receiving, 1);
+        receiving.start();
+        commit(&receiving, 2);
+        receiving.stop();
+        let into = receiving.place.path("restored.db");
+        let sets = receiving.place.arg("sets");
+        let output = windlass(&["restore", &sets, "--into", into.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+        assert_eq!(receiving.place.ledger.check(&into), 0);
+        let (_, shown) = json(&["info", &sets]);
+        assert_eq!(shown["logs"][0]["outside"], Value::from(vec![set.clone()]));
+        let shown = text(&windlass(&["info", &sets]));
+        let line = format!("restorable as they are and no further: {}", &set[..8]);
+        assert!(shown.contains(&line), "{shown}");
+    }
+}
+
+/// Between two receivers the file changed, and the log was emptied afterwards. A set from then does
+/// not stand where the first receiver ended, though its file looks as it did when the second began.
+#[test]
+fn a_receiver_that_goes_on_does_not_take_the_file_for_that_of_the_one_before() {
+    let mut receiving = without_log("/var/tmp");
+    let mut keeper = receiving.place.ledger.shell();
+    let mut run = |receiving: &Receiving, number: u64| {
+        let sql = match number {
+            0 => "PRAGMA wal_checkpoint(TRUNCATE);".to_owned(),
+            number => receiving.place.ledger.transaction(number),
+        };
+        keeper.run(&format!(".timeout 60000\n{sql}"));
+    };
+    receiving.start();
+    linked_set(&receiving);
+    run(&receiving, 1);
+    run(&receiving, 0);
+    receiving.wait_for(1);
+    receiving.stop();
+    let then = receiving.timelines()[0]["end_time"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    run(&receiving, 2);
+    run(&receiving, 3);
+    run_once(
+        &receiving.place.ledger.path,
+        "PRAGMA wal_checkpoint(PASSIVE);",
+    )
+    .unwrap();
+    // The change time of the file proves something now.
+    std::thread::sleep(std::time::Duration::from_millis(3200));
+    receiving.start();
+    receiving.wait_for(3);
+    run(&receiving, 0);
+    let set = linked_set(&receiving);
+    run(&receiving, 4);
+    receiving.stop();
+    let options = ["--set", &set, "--target-time", &then];
+    assert_eq!(receiving.restored(&options).unwrap_err().0, 1);
+    assert_eq!(receiving.restored(&["--target-time", &then]), Ok(1));
+    assert_eq!(
+        receiving.restored(&["--set", &set, "--target-latest"]),
+        Ok(4)
+    );
+    whole(&receiving);
+}
+
+/// The receiver was killed, and the application has emptied the log since.
+#[test]
+fn a_set_that_its_log_does_not_get_to_is_a_warning() {
+    let mut receiving = without_log("/dev/shm");
+    receiving.start();
+    commit(&receiving, 1);
+    linked_set(&receiving);
+    receiving.kill();
+    commit(&receiving, 2);
+    let (code, set) = receiving.back_up("full");
+    assert_eq!(
+        (code, &set["warnings"][0]["name"]),
+        (3, &"not-in-log".into())
+    );
+    receiving.start();
+    receiving.stop();
+    let verified = windlass(&["verify", &receiving.place.arg("sets")]);
+    assert_eq!(verified.status.code(), Some(3), "{}", text(&verified));
+}
+
+/// It may be the mount point of a disk that is not there.
+#[test]
+fn an_empty_place_takes_no_log() {
+    let mut receiving = without_log("/dev/shm");
+    let (database, sets) = receiving.place.ends();
+    let words = ["receive", &database, "--to", &sets];
+    let output = windlass(&words);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("its disk may not be mounted"), "{said}");
+    assert!(said.contains(&format!("mkdir {sets}/log")), "{said}");
+    let segment = receiving.place.arg("000000010000000000000001");
+    let output = windlass(&["archive-push", &segment, "--to", &sets]);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("its disk may not be mounted"), "{said}");
+    assert!(std::fs::read_dir(&sets).unwrap().next().is_none());
+    linked_set(&receiving);
+    receiving.start();
+    receiving.stop();
+}

@@ -19,8 +19,8 @@ impl Waiting {
     fn start() -> Self {
         become_server_user();
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
-        for name in ["place", "spool"] {
-            std::fs::create_dir(dir.path().join(name)).unwrap();
+        for name in ["place/log", "spool"] {
+            std::fs::create_dir_all(dir.path().join(name)).unwrap();
         }
         let program = env!("CARGO_BIN_EXE_windlass");
         let root = dir.path().display();
@@ -128,9 +128,8 @@ impl Ready {
     /// An empty place and an empty spool.
     fn begin(&self) {
         self.round.set(self.round.get() + 1);
-        for name in ["place", "spool"] {
-            std::fs::create_dir(self.own(name)).unwrap();
-        }
+        std::fs::create_dir_all(self.own("place").join("log")).unwrap();
+        std::fs::create_dir(self.own("spool")).unwrap();
     }
 
     fn own(&self, name: &str) -> PathBuf {

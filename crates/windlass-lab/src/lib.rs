@@ -1,6 +1,6 @@
 //! The laboratory. `probe` finds what storage can do. `plan` says how long a run would take, and
 //! `accuracy` and `rehearse` say how good such predictions have been. `sweep` shows what settings
-//! change, and `tune` finds the fastest one.
+//! change, `snapshots` what snapshots cost, and `tune` finds the fastest settings.
 //!
 //!   probe --> profile --+
 //!   names, texts -------+--> storage models --> simulation --> plan --> table, cheapest
@@ -57,6 +57,7 @@ mod rehearsal;
 mod sample;
 mod setting;
 mod simulate;
+pub mod snapshots;
 mod speeds;
 mod state_dir;
 mod sweep;

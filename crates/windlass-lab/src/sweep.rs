@@ -32,5 +32,6 @@ pub use measure::{Measure, median};
 pub use noise::{Difference, Noise};
 pub use order::rounds;
 pub use report::report;
+pub(crate) use report::write_findings;
 pub use series::{Inputs, Series, SweptRun};
 pub use table::{Titled, tables};

@@ -20,6 +20,7 @@ use windlass_sqlite::SqliteError;
 pub use named::{CompressionError, DatabaseError, DeviceError};
 
 use crate::ending::Ending;
+use crate::experimenting::ExperimentError;
 use crate::expire::ExpireError;
 use crate::extract::ExtractError;
 use crate::hooks::HookError;
@@ -155,6 +156,9 @@ pub enum OperationError {
     /// A sweep cannot be made.
     #[error(transparent)]
     Sweep(#[from] SweepError),
+    /// An experiment with snapshots cannot be made.
+    #[error(transparent)]
+    Experiment(#[from] ExperimentError),
     /// Nothing can be rehearsed.
     #[error(transparent)]
     Rehearse(#[from] RehearseError),
@@ -322,6 +326,7 @@ impl OperationError {
             Self::Place(error) => error.ending(),
             Self::Extract(error) => error.ending(),
             Self::Sweep(error) => error.ending(),
+            Self::Experiment(error) => error.ending(),
             Self::Rehearse(error) => error.ending(),
             Self::Hook(error) => error.ending(),
             _ => Ending::Failed,

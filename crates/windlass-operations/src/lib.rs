@@ -46,7 +46,7 @@
 //! - What sets hold: [`info::info`], [`diff::diff`], [`extract::extract`], [`mounting::mount`],
 //!   [`opening::open`].
 //! - What storage and settings give: [`probing::probe`], [`tuning::tune`], [`sweeping::sweep`],
-//!   [`rehearsing::rehearse`].
+//!   [`rehearsing::rehearse`], [`experimenting::experiment`].
 //! - What runs do, and did: [`status::list`], [`recorded::evaluate`].
 //!
 //! Invariants
@@ -73,6 +73,7 @@ pub mod emptied;
 mod ended;
 mod ending;
 mod error;
+pub mod experimenting;
 pub mod expire;
 pub mod extract;
 pub mod foretold;

@@ -17,6 +17,7 @@ use windlass_sqlite::SqliteError;
 use crate::checks::Check;
 use crate::ended::RunEnd;
 use crate::error::OperationError;
+use crate::experimenting::ExperimentStep;
 use crate::hooks::HookError;
 use crate::metrics::{ForeignFile, MetricsAddress};
 use crate::places::How;
@@ -147,6 +148,8 @@ pub enum Notice<'a> {
     },
     /// A sweep went on.
     Sweeping(SweepStep<'a>),
+    /// Of an experiment with snapshots.
+    Experimenting(ExperimentStep<'a>),
     /// A check was made before a run.
     Checked(&'a Check),
     /// Nobody can commit to this database until the operation ends.

@@ -1,6 +1,7 @@
 //! How long a backup or restore would take, without making it.
 
 mod error;
+mod growth;
 
 use std::path::Path;
 
@@ -21,6 +22,7 @@ use crate::sampled::measure;
 use crate::settings::Rates;
 
 pub use error::PlanError;
+pub use growth::{GrowthOutcome, GrowthRequest, plan_snapshot};
 
 /// What to predict.
 #[derive(Clone, Debug)]

@@ -26,7 +26,8 @@ use crate::kept;
 use crate::notice::Notice;
 
 pub use back::{BackOutcome, BackPlan, plan_revert, plan_undo};
-pub use create::{CreateOutcome, CreateRequest, create};
+pub use create::{CreateOutcome, CreateRequest, create, method_of};
+pub(crate) use enable::find as find_library;
 pub use enable::{EnableRequest, Enabled, LIBRARY, disable, enable};
 pub use image::SnapshotImage;
 pub use listed::{Listed, list};

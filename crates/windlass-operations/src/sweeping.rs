@@ -12,7 +12,7 @@
 mod databases;
 mod device;
 mod error;
-mod kept;
+pub(crate) mod kept;
 mod place;
 mod process;
 mod step;
@@ -36,7 +36,9 @@ use place::Places;
 use process::Processes;
 
 pub use error::{FailedRun, SweepError};
+pub(crate) use place::{check_free, scratch};
 pub use process::{CaseRun, RunCommand, SweptWork};
+pub(crate) use process::{interrupt, lost, run_command};
 pub use step::SweepStep;
 
 /// The order of runs is shuffled, but it is the same each time.

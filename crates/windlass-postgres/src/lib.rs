@@ -26,6 +26,7 @@
 //! - This crate never knows a device, and never prints.
 //! - The server goes on whatever happens here: when a session ends, the server ends its backup.
 
+mod activity;
 mod backup;
 mod chain;
 mod checksum;
@@ -42,11 +43,13 @@ mod inspect;
 mod keeper;
 mod layouts;
 mod listing;
+mod load;
 mod lsn;
 mod manifest;
 mod names;
 mod open;
 mod origin;
+mod own_cluster;
 mod owner;
 mod page_at;
 mod places;
@@ -67,6 +70,7 @@ mod warning;
 mod windows;
 mod written;
 
+pub use activity::ServerCounters;
 pub use backup::{
     BackupOutcome, BackupRequest, Bracket, BracketEnd, BracketFiles, Chain, ChangedFiles,
     CrashState, ExpectedChanges, Foreseen, Pinned,
@@ -84,13 +88,16 @@ pub use facts::{
 };
 pub use inspect::{Inspection, RelationFault, inspect};
 pub use layouts::PageRelation;
+pub use load::{Load, LoadCounts, LoadTables, PAGES_OF_SCALE, Transaction};
 pub use lsn::{Lsn, Segment, Timeline};
 pub use manifest::MANIFEST_PATH;
 pub use names::{Fork, is_beside_the_data, is_relation_file, is_skipped_anywhere};
+pub use open::end_with_this_thread;
 pub use open::{
     Apart, Connection, OpenRequest, Programs, Server, UnusableDatabase, server_view, source_view,
 };
 pub use origin::{RestoreId, is_from_past};
+pub use own_cluster::{OwnCluster, OwnClusterRequest, OwnSession};
 pub use owner::{server_address, socket_owner};
 pub use page_at::{PageAt, damaged_pages, is_page_whole, lsn_of_page};
 pub use places::{cluster_around, places_of, running_cluster_around};

@@ -40,8 +40,9 @@ use crate::control::Control;
 use crate::error::{IoContext, PostgresError, ServerError, SqlContext};
 use crate::restore::{Recovery, SIGNAL};
 use logins::{Logins, Preloads};
+pub use process::end_with_this_thread;
 use process::{Launch, Process};
-pub(crate) use process::{end_with_this_thread, ending, reasons};
+pub(crate) use process::{ending, reasons};
 pub use programs::Programs;
 pub use tree::{server_view, source_view};
 

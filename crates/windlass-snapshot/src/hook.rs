@@ -38,7 +38,7 @@ pub use error::HookError;
 pub use image::HookImage;
 pub(crate) use keeper::Keeper;
 pub use limits::HookLimits;
-pub use loading::{depending, is_active};
+pub use loading::{depending, is_active, memory_of};
 pub(crate) use maker::CONTENT;
 pub use maker::PostgresHook;
 pub use remove::remove;

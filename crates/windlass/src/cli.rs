@@ -15,6 +15,7 @@ mod files;
 mod hold;
 mod images;
 mod lab;
+mod lab_snapshots;
 mod mapping;
 mod merge;
 mod moment;
@@ -54,6 +55,7 @@ pub use repair::Repair;
 pub use restore::{OffOrKeep, Restore};
 
 pub use lab::{Lab, Pages, Plan, Probe, Rehearse};
+pub use lab_snapshots::LabSnapshots;
 pub use snapshot::{
     Making, Of, Snapshot, SnapshotCheckpoint, SnapshotCreate, SnapshotDisable, SnapshotDrop,
     SnapshotEnable, SnapshotList, SnapshotMethod, SnapshotRevert, SnapshotRotate, SnapshotUndo,

@@ -271,6 +271,7 @@ fn databases(command: &mut cli::Command) -> &mut [String] {
         Command::Plan(plan) => plan.database.as_mut_slice(),
         Command::Lab(Lab::Probe(probe)) => probe.database.as_mut_slice(),
         Command::Lab(Lab::Sweep(sweep)) => &mut sweep.databases,
+        Command::Lab(Lab::Snapshots(snapshots)) => snapshots.database.as_mut_slice(),
         Command::Snapshot(snapshot) => std::slice::from_mut(snapshot.database()),
         Command::Lab(Lab::Pages(pages)) => std::slice::from_mut(&mut pages.database),
         _ => &mut [],

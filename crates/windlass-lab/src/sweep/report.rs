@@ -2,7 +2,7 @@
 
 use windlass_engine::show_size;
 
-use super::findings::findings;
+use super::findings::{Findings, findings};
 use super::measure::{Measure, median};
 use super::series::Series;
 use super::table::{Path, cause_words, causes, paths, tables, waited};
@@ -24,7 +24,7 @@ pub fn report(series: &Series) -> String {
     let inputs = &series.inputs;
     let mut page = Page::new(inputs.experiment.question());
     summary(&mut page, series);
-    words(&mut page, series);
+    write_findings(&mut page, &findings(series));
     match inputs.experiment {
         Experiment::Device => devices(&mut page, series),
         _ => charts(&mut page, series),
@@ -69,9 +69,8 @@ fn summary(page: &mut Page, series: &Series) {
     page.paragraph(&format!("{}; {}", series.at, series.environment.words()));
 }
 
-/// What was found, what could not be told from noise, and how that was decided.
-fn words(page: &mut Page, series: &Series) {
-    let findings = findings(series);
+/// Writes what was found, what could not be told from noise, and how that was decided.
+pub(crate) fn write_findings(page: &mut Page, findings: &Findings) {
     page.heading("What was found");
     for sentence in &findings.found {
         page.finding(&sentence_of(sentence));

@@ -150,6 +150,24 @@ pub fn create(
     })
 }
 
+/// Which method a snapshot would be made by, and why not by a cheaper one. Nothing is made.
+pub fn method_of(
+    caller: &Caller,
+    request: &CreateRequest,
+) -> Result<(Method, Vec<PassedOver>), OperationError> {
+    let subject = Subject::resolve(&request.of.database, request.of.name.as_deref())?;
+    let Subject::Live(name) = &subject else {
+        let path = request.of.database.clone().into();
+        return Err(DatabaseError::DataDirectory { path }.into());
+    };
+    subject.become_owner(caller)?;
+    let ready = prepare(name, request)?;
+    // The place itself may not exist yet, and its directory is on the same file system.
+    let into = ready.place.home().parent().unwrap_or(Path::new("/"));
+    let chosen = choose(ready.makers, request.method, into)?;
+    Ok((chosen.maker.method(), chosen.passed_over))
+}
+
 /// Shows the operation to others.
 fn shown(title: &str, progress: &Arc<Progress>) -> Operation {
     let progress = Arc::clone(progress);

@@ -185,7 +185,7 @@ fn is_library(name: &str) -> bool {
 }
 
 /// The library: the one that is asked for, or the first that is there.
-fn find(asked: Option<&Path>) -> Result<PathBuf, OperationError> {
+pub(crate) fn find(asked: Option<&Path>) -> Result<PathBuf, OperationError> {
     let looked = match asked {
         Some(path) if path.is_dir() => vec![path.join(LIBRARY)],
         Some(path) => vec![path.to_owned()],

@@ -107,7 +107,7 @@ impl SweepError {
         }
     }
 
-    pub(super) fn scratch(
+    pub(crate) fn scratch(
         operation: &'static str,
         path: impl Into<PathBuf>,
     ) -> impl FnOnce(io::Error) -> Self {

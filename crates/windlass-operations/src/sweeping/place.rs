@@ -53,12 +53,14 @@ impl Places {
             _ => {}
         }
         for parent in &parents {
-            places.stripes.push(scratch(caller.process, parent, owner)?);
+            places
+                .stripes
+                .push(scratch("sweep", caller.process, parent, owner)?);
         }
         if restores {
             let parent = into.or_else(|| parents.first().cloned());
             let parent = parent.unwrap_or_else(|| DEFAULT.into());
-            places.restored = Some(scratch(caller.process, &parent, owner)?);
+            places.restored = Some(scratch("sweep", caller.process, &parent, owner)?);
         }
         Ok(places)
     }
@@ -102,17 +104,7 @@ impl Places {
         let share = stripes / (self.stripes.len().max(1) as u64);
         let places = self.stripes.iter().map(|path| (path, share));
         for (path, bytes) in places.chain(self.restored.iter().map(|path| (path, restored))) {
-            let stat = rustix::fs::statvfs(path);
-            let stat = stat.map_err(|error| SweepError::scratch("look at", path)(error.into()))?;
-            let free_bytes = stat.f_bavail * stat.f_frsize;
-            let needed_bytes = bytes.saturating_add(KEEP_FREE);
-            if free_bytes < needed_bytes {
-                return Err(SweepError::Room {
-                    place: path.parent().unwrap_or(path).to_owned(),
-                    needed_bytes,
-                    free_bytes,
-                });
-            }
+            check_free(path, bytes)?;
         }
         Ok(())
     }
@@ -128,6 +120,22 @@ impl Drop for Places {
     }
 }
 
+/// Refuses what would fill the file system of a scratch directory.
+pub(crate) fn check_free(path: &Path, bytes: u64) -> Result<(), SweepError> {
+    let stat = rustix::fs::statvfs(path);
+    let stat = stat.map_err(|error| SweepError::scratch("look at", path)(error.into()))?;
+    let free_bytes = stat.f_bavail * stat.f_frsize;
+    let needed_bytes = bytes.saturating_add(KEEP_FREE);
+    if free_bytes < needed_bytes {
+        return Err(SweepError::Room {
+            place: path.parent().unwrap_or(path).to_owned(),
+            needed_bytes,
+            free_bytes,
+        });
+    }
+    Ok(())
+}
+
 fn remove(path: &Path) -> io::Result<()> {
     let result = match path.is_dir() {
         true => std::fs::remove_dir_all(path),
@@ -139,14 +147,16 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-fn scratch(
+/// Makes a directory of its own for the owner of what is experimented with.
+pub(crate) fn scratch(
+    what: &str,
     process: ProcessUse,
     parent: &Path,
     owner: Option<(u32, u32)>,
 ) -> Result<PathBuf, OperationError> {
     let parent = std::path::absolute(parent).unwrap_or_else(|_| parent.to_owned());
     let id = uuid::Uuid::new_v4().simple().to_string();
-    let path = parent.join(format!("windlass-sweep-{}", &id[..8]));
+    let path = parent.join(format!("windlass-{what}-{}", &id[..8]));
     outputs().check(&path)?;
     privilege::as_user(process, owner, || {
         let made = DirBuilder::new().mode(0o700).create(&path);

@@ -13,6 +13,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::time::TimeValLike;
 use nix::unistd::Pid;
+use serde::de::DeserializeOwned;
 use windlass_engine::{Cancel, EngineError, RunReport};
 use windlass_lab::Case;
 
@@ -66,60 +67,74 @@ impl Processes<'_> {
     /// Makes a run. Returns the CPU seconds of its process, and its report.
     pub(super) fn run(&self, run: &CaseRun<'_>) -> Result<(f64, RunReport), OperationError> {
         self.cancel.check()?;
-        let mut command = (self.command)(run).map_err(lost)?;
-        let before = children_cpu_seconds()?;
-        command.stdin(Stdio::null());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let (status, output, errors) = self.wait(command.spawn().map_err(lost)?)?;
-        let cpu = children_cpu_seconds()? - before;
-        let words = command.get_args();
-        let words: Vec<_> = words
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect();
-        match ending(status) {
-            Ending::Done | Ending::Warnings => {
-                let report = serde_json::from_str(&output);
-                let report = report.map_err(|source| SweepError::NoReport { words, source })?;
-                Ok((cpu, report))
-            }
-            _ if self.cancel.is_cancelled() => Err(EngineError::Cancelled.into()),
-            ending => Err(SweepError::Failed(Box::new(FailedRun {
-                words,
-                ending,
-                output,
-                errors,
-            }))
-            .into()),
-        }
+        let command = (self.command)(run).map_err(lost)?;
+        run_command(command, self.cancel)
     }
+}
 
-    /// Waits until it ends, and passes on the wish to stop.
-    fn wait(&self, mut process: Child) -> Result<(ExitStatus, String, String), SweepError> {
-        let (output, errors) = (process.stdout.take(), process.stderr.take());
-        let (output, errors) = (read(output), read(errors));
-        let mut told = false;
-        let status = loop {
-            if let Some(status) = process.try_wait().map_err(lost)? {
-                break status;
-            }
-            if self.cancel.is_cancelled() && !told {
-                told = true;
-                let id = i32::try_from(process.id()).map(Pid::from_raw);
-                // The process may have ended by itself, or the terminal may have sent it the
-                // signal.
-                id.ok()
-                    .map(|id| kill(id, Signal::SIGINT))
-                    .unwrap_or(Ok(()))
-                    .unwrap_or_default();
-            }
-            std::thread::sleep(LOOK);
-        };
-        Ok((
-            status,
-            output.join().unwrap_or_default(),
-            errors.join().unwrap_or_default(),
-        ))
+/// Runs a command that prints one JSON object. Returns the CPU seconds of its process, and that
+/// object.
+pub(crate) fn run_command<T: DeserializeOwned>(
+    mut command: Command,
+    cancel: &Cancel,
+) -> Result<(f64, T), OperationError> {
+    cancel.check()?;
+    let before = children_cpu_seconds()?;
+    command.stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (status, output, errors) = wait(command.spawn().map_err(lost)?, cancel)?;
+    let cpu = children_cpu_seconds()? - before;
+    let words = command.get_args();
+    let words: Vec<_> = words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    match ending(status) {
+        Ending::Done | Ending::Warnings => {
+            let report = serde_json::from_str(&output);
+            let report = report.map_err(|source| SweepError::NoReport { words, source })?;
+            Ok((cpu, report))
+        }
+        _ if cancel.is_cancelled() => Err(EngineError::Cancelled.into()),
+        ending => Err(SweepError::Failed(Box::new(FailedRun {
+            words,
+            ending,
+            output,
+            errors,
+        }))
+        .into()),
     }
+}
+
+/// Waits until it ends, and passes on the wish to stop.
+fn wait(mut process: Child, cancel: &Cancel) -> Result<(ExitStatus, String, String), SweepError> {
+    let (output, errors) = (process.stdout.take(), process.stderr.take());
+    let (output, errors) = (read(output), read(errors));
+    let mut told = false;
+    let status = loop {
+        if let Some(status) = process.try_wait().map_err(lost)? {
+            break status;
+        }
+        if cancel.is_cancelled() && !told {
+            told = true;
+            // The process may have ended by itself, or the terminal may have sent it the signal.
+            interrupt(&process);
+        }
+        std::thread::sleep(LOOK);
+    };
+    Ok((
+        status,
+        output.join().unwrap_or_default(),
+        errors.join().unwrap_or_default(),
+    ))
+}
+
+/// Asks a process to end, as Ctrl-C does. One that has ended is left alone.
+pub(crate) fn interrupt(process: &Child) {
+    let id = i32::try_from(process.id()).map(Pid::from_raw);
+    id.ok()
+        .map(|id| kill(id, Signal::SIGINT))
+        .unwrap_or(Ok(()))
+        .unwrap_or_default();
 }
 
 /// How the run ended. One that a signal ended has failed.
@@ -147,6 +162,6 @@ fn children_cpu_seconds() -> Result<f64, SweepError> {
     Ok(micros as f64 / 1e6)
 }
 
-fn lost(source: io::Error) -> SweepError {
+pub(crate) fn lost(source: io::Error) -> SweepError {
     SweepError::Process { source }
 }

@@ -223,7 +223,7 @@ fn without_prefix(line: &str) -> &str {
     unsafe_code,
     reason = "the request must be made by the child itself, before it is a server"
 )]
-pub(crate) fn end_with_this_thread(command: &mut Command) {
+pub fn end_with_this_thread(command: &mut Command) {
     let parent = rustix::process::getpid();
     let request = move || {
         use rustix::process::{Signal, getppid, set_parent_process_death_signal};

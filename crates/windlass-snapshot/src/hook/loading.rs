@@ -1,6 +1,6 @@
 //! Whether a server writes through the hook, and which snapshots still need it to.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use windlass_image::layout::hook::{Phase, Snapshot};
 
@@ -14,6 +14,12 @@ pub fn is_active(data: &Path) -> Result<bool, HookError> {
         Err(HookError::NotLoaded { .. } | HookError::Version { .. }) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// The file with the memory that the hook shares with its controller. It outlives the server, so
+/// whoever removes a data directory for good removes it too.
+pub fn memory_of(data: &Path) -> Result<PathBuf, HookError> {
+    Control::path_of(data)
 }
 
 /// How many snapshots of a data directory would be lost without the hook.

@@ -355,6 +355,8 @@ Examples:
       What can this disk do?
   windlass lab sweep disk shop.db --to /backup
       How do the number of devices, the transfer size and the buffers change a backup to it?
+  windlass lab snapshots load 'host=/var/run/postgresql'
+      How long does it take to make a snapshot under load? On a cluster of its own.
   windlass lab rehearse
       How well do plans match real runs?";
 

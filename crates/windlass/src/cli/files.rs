@@ -70,19 +70,13 @@ fn of(cli: &Cli) -> Files {
             files.add([PathBuf::from(&tune.database)], DATABASE);
             files.add(tune.to.iter().map(PathBuf::from), STRIPE);
         }
-        Command::Lab(Lab::Sweep(sweep)) => {
-            files.add(sweep.databases.iter().map(PathBuf::from), DATABASE);
-            files.add(sweep.to.iter().map(PathBuf::from), STRIPE);
-            files.add(&sweep.into, "restored files go there");
-            files.add(&sweep.out, "the series and the report are written there");
-            files.add(&sweep.from, "the series is read from there");
-        }
+        Command::Lab(lab) => files.of_lab(lab),
         Command::Snapshot(snapshot) => files.of_snapshot(snapshot),
         Command::ArchivePush(push) => files.of_log(&push.path, &push.to),
         Command::Receive(receive) => files.add([&receive.to], "the log is kept there"),
         Command::ArchiveGet(get) => files.of_log(&get.into, &get.from),
         Command::Man { into } => files.add([into], "the man pages are written there"),
-        Command::Lab(_) | Command::Plan(_) | Command::Status | Command::Close(_) => {}
+        Command::Plan(_) | Command::Status | Command::Close(_) => {}
         Command::Completions { .. } => {}
     }
     files
@@ -100,6 +94,28 @@ const BESIDE: &str = "it belongs to the database that this run restores";
 struct Files(Vec<(PathBuf, &'static str)>);
 
 impl Files {
+    fn of_lab(&mut self, lab: &Lab) {
+        match lab {
+            Lab::Sweep(sweep) => {
+                self.add(sweep.databases.iter().map(PathBuf::from), DATABASE);
+                self.add(sweep.to.iter().map(PathBuf::from), STRIPE);
+                self.add(&sweep.into, "restored files go there");
+                self.add(&sweep.out, "the series and the report are written there");
+                self.add(&sweep.from, "the series is read from there");
+            }
+            Lab::Snapshots(snapshots) => {
+                self.add(&snapshots.into, "the experiment's cluster is made there");
+                self.add(&snapshots.to, "the snapshots are made there");
+                self.add(
+                    &snapshots.out,
+                    "the series and the report are written there",
+                );
+                self.add(&snapshots.from, "the series is read from there");
+            }
+            Lab::Probe(_) | Lab::Rehearse(_) | Lab::Pages(_) => {}
+        }
+    }
+
     fn of_snapshot(&mut self, snapshot: &Snapshot) {
         let (of, to) = match snapshot {
             Snapshot::Create(create) => (&create.of, &create.making.to),

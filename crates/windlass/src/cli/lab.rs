@@ -21,6 +21,8 @@ Examples:
       Measure the size of a database first, and how well it compresses.
   windlass plan --used-bytes 4TB --source io2:64000 --target s3 --chain diff:200GBx6,log:2GBx168
       Plan a week: a full backup, a differential on each other day, a log backup in each hour.
+  windlass plan --snapshot 'host=/var/run/postgresql' --max-size 20GiB
+      Look at a server for 30 s: how fast would a snapshot grow, and when would it be that large?
   windlass plan --accuracy
       Show how good predictions have been on this machine.";
 
@@ -77,6 +79,17 @@ pub struct Plan {
     /// Show how good predictions have been on this machine
     #[arg(long)]
     pub accuracy: bool,
+    /// Instead of a backup: look at the server, and say how fast a snapshot would grow and which
+    /// method it would be made by
+    #[arg(long, requires = "database", conflicts_with_all = ["accuracy", "restore", "within"])]
+    pub snapshot: bool,
+    /// With --snapshot: how long to look
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "30s",
+          requires = "snapshot")]
+    pub look: f64,
+    /// With --snapshot: say when the snapshot would reach this size
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "snapshot")]
+    pub max_size: Option<u64>,
     /// Read at most this much per second
     #[arg(long, value_name = "RATE", value_parser = windlass_engine::parse_rate_limit)]
     pub max_rate: Option<u64>,
@@ -103,6 +116,8 @@ pub enum Lab {
     Pages(Pages),
     /// Measure backups or restores under many settings, and show what the settings change
     Sweep(Box<super::sweep::Sweep>),
+    /// Measure what snapshots cost and how they grow, on a cluster of its own
+    Snapshots(Box<super::lab_snapshots::LabSnapshots>),
 }
 
 /// `windlass lab probe`

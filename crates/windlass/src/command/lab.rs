@@ -2,6 +2,7 @@
 
 mod pages;
 mod rehearse;
+mod snapshots;
 
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ pub fn run(global: &Global, arguments: &Lab) -> Result<Code, Failure> {
         Lab::Rehearse(arguments) => rehearse::run(global, arguments),
         Lab::Pages(arguments) => pages::run(global, arguments),
         Lab::Sweep(arguments) => super::sweep::run(global, arguments),
+        Lab::Snapshots(arguments) => snapshots::run(global, arguments),
     }
 }
 

@@ -1,6 +1,8 @@
-//! `windlass plan`: how long a backup or restore would take, without making it.
+//! `windlass plan`: how long a backup or restore would take, or how a snapshot would grow, without
+//! making it.
 
 mod answer;
+mod growth;
 
 use windlass_lab::{Direction, Records};
 use windlass_operations::plan::{PlanRequest, plan, records};
@@ -16,6 +18,9 @@ pub fn run(global: &Global, arguments: &Plan) -> Result<Code, Failure> {
     if arguments.accuracy {
         show_accuracy(global, &records()?);
         return Ok(Code::Done);
+    }
+    if arguments.snapshot {
+        return growth::run(global, arguments);
     }
     let outcome = plan(&requests::quiet_caller(global), &request(arguments)?)?;
     let answer = Answer(&outcome);

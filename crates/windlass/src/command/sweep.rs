@@ -13,6 +13,9 @@ use crate::compression::Compression;
 use crate::exit::{Code, Failure};
 use crate::{requests, signals};
 
+pub(super) use run::own_command;
+pub(super) use show::show_findings;
+
 pub fn run(global: &Global, arguments: &Sweep) -> Result<Code, Failure> {
     if let Some(path) = &arguments.from {
         let outcome = evaluate(path, arguments.out.as_deref())?;

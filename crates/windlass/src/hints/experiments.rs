@@ -1,5 +1,6 @@
 //! Sweeps and rehearsals that cannot be made.
 
+use windlass_operations::experimenting::ExperimentError;
 use windlass_operations::rehearsing::RehearseError;
 use windlass_operations::sweeping::{FailedRun, SweepError};
 
@@ -45,6 +46,22 @@ fn failed(run: &FailedRun) -> (String, Option<String>) {
         }
         None => (format!("windlass {run}"), Some(BY_ITSELF.to_owned())),
     }
+}
+
+/// The message about an experiment with snapshots, and what to do about it.
+pub fn snapshots(error: &ExperimentError) -> (String, Option<String>) {
+    let hint = match error {
+        ExperimentError::NotAServer => {
+            "Name a server: a connection string like 'host=/var/run/postgresql'."
+        }
+        ExperimentError::NoCounters => {
+            "Make one with a name of its own, and look at its size now and then: `windlass \
+             snapshot list` shows it."
+        }
+        ExperimentError::Standby => "Ask the primary.",
+        _ => "This is a fault of Windlass or of the server: please report it.",
+    };
+    (error.to_string(), Some(hint.to_owned()))
 }
 
 /// The message about a rehearsal, and what to do about it.

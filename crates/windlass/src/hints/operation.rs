@@ -106,6 +106,7 @@ fn of_place(error: &OperationError) -> (String, Option<String>) {
         }
         OperationError::Plan(inner) => super::plan::words(inner),
         OperationError::Sweep(inner) => super::experiments::sweep(inner),
+        OperationError::Experiment(inner) => super::experiments::snapshots(inner),
         OperationError::Rehearse(inner) => super::experiments::rehearse(inner),
         OperationError::Extract(inner) => extract(inner),
         OperationError::DifferentKinds { .. } => (

@@ -3,6 +3,7 @@
 use windlass_engine::show_size;
 use windlass_lab::Axis;
 use windlass_operations::Notice;
+use windlass_operations::experimenting::ExperimentStep;
 use windlass_operations::sweeping::SweepStep;
 
 use crate::output;
@@ -34,6 +35,7 @@ pub(super) fn text(notice: &Notice<'_>) -> Option<String> {
             setup,
         } => format!("{number:>4} of {count}  {setup}"),
         Notice::Sweeping(step) => swept(step),
+        Notice::Experimenting(step) => experimented(step),
         _ => return None,
     })
 }
@@ -64,5 +66,29 @@ fn swept(step: &SweepStep<'_>) -> String {
             count,
             budget,
         } => format!("round {round} of {count}: {:.0} s", budget.as_secs_f64()),
+    }
+}
+
+fn experimented(step: &ExperimentStep<'_>) -> String {
+    match step {
+        ExperimentStep::MakesCluster {
+            directory,
+            version,
+            scale,
+        } => format!(
+            "making a cluster of PostgreSQL {version} in {}, scale {scale}; it is removed at the end",
+            directory.display()
+        ),
+        ExperimentStep::Begins { units, repeat } => format!(
+            "{}, {} each",
+            output::count(*units as u64, "setting"),
+            output::count(*repeat as u64, "run"),
+        ),
+        ExperimentStep::Ran {
+            done,
+            count,
+            words,
+            left_seconds,
+        } => format!("{done:>4} of {count}  {words}  (about {left_seconds:.0} s left)"),
     }
 }

@@ -23,6 +23,7 @@ mod glance;
 mod hooks;
 mod info;
 mod lab;
+mod lab_snapshots;
 mod life;
 mod logging;
 mod manual;

@@ -8,14 +8,20 @@ use windlass_operations::sweeping::{CaseRun, SweptWork};
 
 /// The command that makes this run. `more` are the options that the user adds to every run.
 pub(super) fn command(run: &CaseRun<'_>, more: &[String]) -> io::Result<Command> {
+    let mut command = own_command()?;
+    command.args(words(run)).args(more);
+    Ok(command)
+}
+
+/// This program, without the variables of the environment: these are meant for the user's own
+/// backups.
+pub(in crate::command) fn own_command() -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    // Variables in the environment are meant for the user's own backups.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("WINDLASS_") {
             command.env_remove(name);
         }
     }
-    command.args(words(run)).args(more);
     Ok(command)
 }
 

@@ -1,7 +1,9 @@
 //! What a sweep found: tables and words.
 
+use std::path::PathBuf;
+
 use windlass_lab::chart::{Cell, Table};
-use windlass_lab::tables;
+use windlass_lab::{Findings, Titled, tables};
 use windlass_operations::sweeping::SweepOutcome;
 
 use crate::cli::Global;
@@ -17,7 +19,12 @@ pub(super) fn show(global: &Global, outcome: &SweepOutcome) {
         let document = serde_json::json!({ "series": series, "findings": findings, "kept": kept });
         return output::line(&document.to_string());
     }
-    for titled in tables(series) {
+    show_findings(&tables(series), findings, kept);
+}
+
+/// Tables, then what was found, then the files.
+pub(in crate::command) fn show_findings(tables: &[Titled], findings: &Findings, kept: &[PathBuf]) {
+    for titled in tables {
         output::line(&titled.title);
         print(&titled.table);
         output::line("");

@@ -1,0 +1,391 @@
+//! Experiments with snapshots, small, on real servers; and the growth that is foreseen, against
+//! that which comes.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+use windlass_testkit::browser::check_page;
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, stay_root};
+
+use crate::opening::{Scratch, open_to_all};
+use crate::snapshot_hook::{forget, library};
+use crate::support::text;
+
+/// A user's server, and directories for what the laboratory makes.
+struct Lab {
+    cluster: PrivateCluster,
+    scratch: Scratch,
+    into: PathBuf,
+    out: PathBuf,
+    library: PathBuf,
+}
+
+impl Lab {
+    fn new() -> Self {
+        stay_root();
+        let cluster = PrivateCluster::start(&ClusterOptions::default());
+        let scratch = Scratch::new();
+        let library = library(&scratch);
+        let (into, out) = (scratch.path().join("into"), scratch.path().join("out"));
+        std::fs::create_dir(&into).unwrap();
+        open_to_all(&into, 0o1777);
+        Self {
+            cluster,
+            scratch,
+            into,
+            out,
+            library,
+        }
+    }
+
+    fn words<'a>(&'a self, experiment: &'a str, conninfo: &'a str) -> Vec<&'a str> {
+        let path = |path: &'a Path| path.to_str().unwrap();
+        vec![
+            "lab",
+            "snapshots",
+            experiment,
+            conninfo,
+            "--library",
+            path(&self.library),
+            "--into",
+            path(&self.into),
+            "--out",
+            path(&self.out),
+            "--scale",
+            "1",
+            "--seconds",
+            "0.3",
+            "--set",
+            "fsync=off",
+            "--json",
+        ]
+    }
+
+    /// Runs an experiment in one round. Nothing of it is left, and the user's server has nothing
+    /// that it had not before.
+    fn run(&self, experiment: &str, more: &[&str]) -> Value {
+        let conninfo = self.cluster.conninfo();
+        let before = self.seen();
+        let mut words = self.words(experiment, &conninfo);
+        words.extend_from_slice(more);
+        let output = self.scratch.run(None, &words);
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(0), "{experiment}: {said}");
+        assert_eq!(self.left(), Vec::<PathBuf>::new(), "{experiment}");
+        assert_eq!(self.seen(), before, "{experiment}");
+        let printed = String::from_utf8(output.stdout).unwrap();
+        serde_json::from_str(printed.trim()).unwrap()
+    }
+
+    fn left(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(&self.into).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    /// The user's databases and tables, and what is beside the data directory.
+    fn seen(&self) -> String {
+        let databases = "SELECT string_agg(datname, ' ' ORDER BY datname) FROM pg_database";
+        let tables = "SELECT count(*) FROM pg_class";
+        let beside = std::fs::read_dir(self.cluster.place()).unwrap();
+        let mut beside: Vec<_> = beside.map(|entry| entry.unwrap().file_name()).collect();
+        beside.sort();
+        let asked = [databases, tables].map(|sql| self.cluster.sql("postgres", sql));
+        format!("{asked:?} {beside:?}")
+    }
+}
+
+/// The page of an experiment, as a browser shows it.
+fn shown(document: &Value, charts: u64) -> String {
+    check_page(Path::new(document["kept"][1].as_str().unwrap()), charts)
+}
+
+/// The value of a measure in each run whose case contains these words.
+fn values(document: &Value, words: &str, measure: &str) -> Vec<f64> {
+    let series = &document["series"];
+    let mut found = Vec::new();
+    for run in series["runs"].as_array().unwrap() {
+        let case = usize::try_from(run["case"].as_u64().unwrap()).unwrap();
+        let labels = series["cases"][case].to_string();
+        let all = run["values"].as_array().unwrap();
+        let value = all.iter().find(|value| value["name"] == measure);
+        if let Some(value) = value.filter(|_| labels.contains(words)) {
+            found.push(value["value"].as_f64().unwrap());
+        }
+    }
+    found
+}
+
+/// The only one.
+fn value(document: &Value, words: &str, measure: &str) -> f64 {
+    let found = values(document, words, measure);
+    assert_eq!(found.len(), 1, "{words}, {measure}: {document}");
+    found[0]
+}
+
+#[test]
+fn making_snapshots_is_timed_step_by_step_and_in_a_chain() {
+    let lab = Lab::new();
+    let document = lab.run("load", &["--clients", "0,2", "--repeat", "2"]);
+    assert_eq!(values(&document, "2 clients", "creation").len(), 2);
+    assert!(
+        values(&document, "idle", "creation")
+            .iter()
+            .all(|took| *took > 0.0)
+    );
+    let seen = shown(&document, 1);
+    assert!(
+        seen.contains("Figure 1") && seen.contains("The article found"),
+        "{seen}"
+    );
+    let document = lab.run("steps", &["--clients", "1", "--repeat", "1"]);
+    let steps = document["series"]["runs"][0]["steps"].as_array().unwrap();
+    let sum = |of: &str| -> f64 {
+        let these = steps.iter().filter(|step| step["of"] == of);
+        these.map(|step| step["seconds"].as_f64().unwrap()).sum()
+    };
+    let whole = value(&document, "1 client", "creation");
+    assert!(
+        (sum("making") - whole).abs() < 0.2 * whole + 0.05,
+        "{steps:?}: {whole}"
+    );
+    assert!(sum("opening") > 0.0);
+    shown(&document, 1);
+    let document = lab.run("chain", &["--clients", "1", "--repeat", "1"]);
+    for ordinal in ["1st", "2nd", "3rd", "4th", "5th"] {
+        assert!(value(&document, ordinal, "creation") > 0.0);
+    }
+    let seen = shown(&document, 1);
+    assert!(seen.contains("each later snapshot takes longer"), "{seen}");
+}
+
+#[test]
+fn what_happens_beside_the_making_and_as_of_when_it_is() {
+    let lab = Lab::new();
+    let document = lab.run("timeline", &["--clients", "2", "--repeat", "1"]);
+    for phase in ["before", "while it is made", "after"] {
+        assert!(value(&document, phase, "throughput") > 0.0, "{phase}");
+    }
+    let samples = &document["series"]["runs"][1]["samples"];
+    assert!(samples.as_array().unwrap().len() > 10, "{samples}");
+    assert!(samples.to_string().contains("pages by checkpoints"));
+    let devices = samples.to_string().contains("written to");
+    shown(&document, if devices { 4 } else { 3 });
+    let document = lab.run("as-of", &["--repeat", "1"]);
+    for start in ["a checkpoint", "a pause"] {
+        let newest = value(&document, start, "newest row after the beginning");
+        let whole = value(&document, start, "creation");
+        assert!(
+            newest > 0.0 && newest < whole + 0.02,
+            "{start}: {newest} of {whole}"
+        );
+        let stated = value(&document, start, "stated instant after the beginning");
+        assert!(
+            newest < stated + 0.02,
+            "{start}: {newest} and {stated} are said"
+        );
+    }
+    let seen = shown(&document, 3);
+    assert!(seen.contains("The newest row was committed") || seen.contains("the newest row"));
+}
+
+#[test]
+fn what_snapshots_cost_a_load_and_statements() {
+    let lab = Lab::new();
+    let document = lab.run("throughput", &["--clients", "2", "--repeat", "1"]);
+    assert_eq!(values(&document, "2 clients", "throughput").len(), 4);
+    assert!(value(&document, "\"5 snapshots", "growth") > 0.0);
+    shown(&document, 1);
+    let document = lab.run("latency", &["--clients", "2", "--repeat", "1"]);
+    for kind in ["order", "payment", "touch", "note", "look"] {
+        assert_eq!(values(&document, kind, "response time").len(), 4, "{kind}");
+    }
+    shown(&document, 1);
+    let document = lab.run("index", &["--clients", "1", "--repeat", "1"]);
+    assert_eq!(values(&document, "CREATE INDEX", "statement").len(), 2);
+    assert_eq!(values(&document, "a snapshot", "creation").len(), 3);
+    shown(&document, 2);
+    let document = lab.run("rebuild", &["--repeat", "1"]);
+    assert_eq!(values(&document, "VACUUM FULL", "statement").len(), 3);
+    shown(&document, 2);
+}
+
+#[test]
+fn a_snapshot_grows_by_what_changes_and_going_back_takes_that_long() {
+    let lab = Lab::new();
+    let document = lab.run("growth", &["--repeat", "1"]);
+    for pattern in ["spread over", "in one run\""] {
+        for share in ["30 %", "80 %"] {
+            let of = |measure| {
+                let all = &document["series"];
+                let cases = all["cases"].as_array().unwrap();
+                let has = |case: &Value| {
+                    case.to_string().contains(pattern) && case.to_string().contains(share)
+                };
+                let case = cases.iter().position(has).unwrap();
+                let mut runs = all["runs"].as_array().unwrap().iter();
+                let run = runs.find(|run| run["case"] == case).unwrap();
+                let values = run["values"].as_array().unwrap();
+                let value = values
+                    .iter()
+                    .find(|value| value["name"] == measure)
+                    .unwrap();
+                value["value"].as_f64().unwrap()
+            };
+            let ratio = of("growth") / of("changed");
+            assert!((0.98..1.25).contains(&ratio), "{pattern}, {share}: {ratio}");
+        }
+    }
+    let once = values(&document, "in one run\"", "growth");
+    let again = values(&document, "five times", "growth");
+    let sum = |values: &[f64]| values.iter().sum::<f64>();
+    let ratio = sum(&again) / sum(&once);
+    assert!((0.95..1.2).contains(&ratio), "a page is kept once: {ratio}");
+    shown(&document, 2);
+    // That the data are those of the snapshot, the experiment checks itself.
+    let document = lab.run("revert", &["--repeat", "1"]);
+    let more =
+        |measure: &str| value(&document, "\"100 %", measure) - value(&document, "\"10 %", measure);
+    let ratio = more("size on disk") / more("changed");
+    assert!((0.9..1.3).contains(&ratio), "{ratio}: {document}");
+    let seen = shown(&document, 3);
+    assert!(seen.contains("nearly proportional to the size"), "{seen}");
+}
+
+#[test]
+fn a_killed_experiment_leaves_nothing() {
+    let lab = Lab::new();
+    let conninfo = lab.cluster.conninfo();
+    let mut words = lab.words("load", &conninfo);
+    words.extend(["--seconds", "600"]);
+    words.retain(|word| *word != "0.3");
+    let at = words.iter().position(|word| *word == "--seconds").unwrap();
+    words.remove(at);
+    let mut command = lab.scratch.command(None, &words);
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let is_up = || {
+        let mut places = lab.left().into_iter();
+        places.any(|place| place.join(".s.PGSQL.5432").exists())
+    };
+    while !is_up() {
+        assert!(child.try_wait().unwrap().is_none(), "it runs");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    while !lab.left().is_empty() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn what_cannot_be_tried_is_refused_and_nothing_is_made() {
+    let lab = Lab::new();
+    let file = lab.scratch.path().join("shop.db");
+    let made = std::process::Command::new("sqlite3")
+        .arg(&file)
+        .arg("CREATE TABLE t (i)")
+        .status();
+    assert!(made.unwrap().success());
+    let refused = |words: &[&str], code: i32, why: &str| {
+        let output = lab.scratch.run(None, words);
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+        assert!(said.contains(why), "{words:?}: {said}");
+        assert_eq!(lab.left(), Vec::<PathBuf>::new());
+    };
+    let file = file.to_str().unwrap();
+    refused(&lab.words("load", file), 2, "need a PostgreSQL server");
+    refused(
+        &["plan", "--snapshot", file],
+        2,
+        "does not count its changes",
+    );
+    let conninfo = lab.cluster.conninfo();
+    let mut words = lab.words("load", &conninfo);
+    let none = lab.scratch.path().join("none");
+    words[5] = none.to_str().unwrap();
+    refused(&words, 1, "was not found");
+    let mut words = lab.words("load", &conninfo);
+    words.extend(["--set", "shared_buffers=nonsense"]);
+    refused(&words, 1, "shared_buffers");
+    let mut words = lab.words("load", &conninfo);
+    let data = lab.cluster.data().to_str().unwrap().to_owned();
+    words[7] = &data;
+    refused(&words, 1, "data directory");
+}
+
+/// The factor within which real growth must be of what was foreseen.
+const FACTOR: f64 = 2.5;
+
+#[test]
+fn a_snapshot_grows_about_as_foreseen() {
+    stay_root();
+    let scratch = Scratch::new();
+    let load = format!(
+        "shared_preload_libraries = '{}'",
+        library(&scratch).display()
+    );
+    let options = ClusterOptions::default()
+        .setting(load)
+        .setting("autovacuum = off");
+    let cluster = PrivateCluster::start(&options);
+    let conninfo = cluster.conninfo();
+    windlass_testkit::postgres::succeed(cluster.tool("pgbench").args(["-i", "-q", "-s", "5"]));
+    cluster.sql("postgres", "CHECKPOINT");
+    let mut pgbench = cluster.tool("pgbench");
+    // The same work on any machine: so many transactions a second.
+    pgbench.args(["-n", "-c", "2", "-R", "60", "-T", "1000", "postgres"]);
+    let mut pgbench = pgbench
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let plan = [
+        "plan",
+        "--snapshot",
+        &conninfo,
+        "--look",
+        "6s",
+        "--max-size",
+        "1TiB",
+        "--json",
+    ];
+    let output = scratch.run(None, &plan);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let document: Value = serde_json::from_str(said.trim()).unwrap();
+    assert_eq!(document["method"], "hook", "{document}");
+    assert!(document["reaches_max_size_seconds"].is_null(), "{document}");
+    let created = scratch.run(None, &["snapshot", "create", &conninfo, "real"]);
+    assert_eq!(created.status.code(), Some(0), "{}", text(&created));
+    let begun = std::time::Instant::now();
+    std::thread::sleep(Duration::from_secs(8));
+    cluster.sql("postgres", "CHECKPOINT");
+    let after = begun.elapsed().as_secs_f64();
+    pgbench.kill().unwrap();
+    pgbench.wait().unwrap();
+    let listed = text(&scratch.run(None, &["snapshot", "list", &conninfo, "--json"]));
+    let listed: Value = serde_json::from_str(listed.trim()).unwrap();
+    let real = listed["snapshots"][0]["grown_bytes"].as_f64().unwrap();
+    let model = &document["model"];
+    let of = |name: &str| model[name].as_f64().unwrap();
+    let pages = match of("rate") {
+        rate if rate > 0.0 => of("pages_per_second") / rate * (1.0 - (-rate * after).exp()),
+        _ => of("pages_per_second") * after,
+    };
+    let ratio = real / (pages * 8192.0);
+    println!("grown {real} in {after} s, {ratio:.2} of what was foreseen");
+    assert!(
+        ratio > 1.0 / FACTOR && ratio < FACTOR,
+        "{ratio}: {real}, {document}"
+    );
+    let dropped = scratch.run(None, &["snapshot", "drop", &conninfo, "real"]);
+    assert_eq!(dropped.status.code(), Some(0), "{}", text(&dropped));
+    forget(&cluster);
+}

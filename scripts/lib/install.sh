@@ -203,6 +203,27 @@ install_next_postgres() {
     echo "$next_major=$bin"
 }
 
+# install_newest_pgbackrest DIR: pgBackRest of Debian's unstable suite, with its libraries, below DIR: the machine's own may know
+# neither block incremental backups nor a new server. Prints its path.
+install_newest_pgbackrest() {
+    local dir=$1 package program="$1/root/usr/bin/pgbackrest"
+    if [[ ! -e $dir/.complete ]]; then
+        need patchelf:patchelf
+        note "fetching pgBackRest from Debian's unstable suite"
+        rm -rf "$dir" && mkdir -p "$dir/root"
+        apt_next "$dir/apt" apt-get update >&2
+        apt_next "$dir/apt" apt-get install -y --no-install-recommends --download-only pgbackrest >&2
+        for package in "$dir"/apt/cache/archives/*.deb; do dpkg --extract "$package" "$dir/root"; done
+        patchelf --set-interpreter "$dir/root/usr/lib64/ld-linux-x86-64.so.2" "$program"
+        patchelf --force-rpath --set-rpath "$dir/root/usr/lib/x86_64-linux-gnu" "$program"
+        rm -rf "$dir/apt"
+        chmod -R go+rX "$dir"
+        touch "$dir/.complete"
+    fi
+    "$program" version >&2 || die "pgBackRest came without a program that runs"
+    echo "$program"
+}
+
 # apt_sources DIR apt-get|apt-cache ARGUMENT ...: on Debian's index of sources, kept apart in DIR so that the machine's
 # own apt configuration stays as it is.
 apt_sources() {

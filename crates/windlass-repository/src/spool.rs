@@ -17,7 +17,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use directory::SpoolDirectory;
-use windlass_engine::durable;
+use windlass_engine::durable::{self, Locked};
 use windlass_postgres::Segment;
 
 use crate::error::{IoContext, RepositoryError};
@@ -28,6 +28,8 @@ use crate::writer::MODE;
 
 /// While a segment is being fetched.
 const PART: &str = ".part";
+/// Locked as long as a segment is being fetched.
+const BUSY: &str = ".busy";
 
 /// A directory of segments that are fetched ahead.
 #[derive(Debug)]
@@ -44,8 +46,24 @@ impl Spool {
         Ok(Self { directory })
     }
 
-    /// Moves a segment to where the server wants it. `None` if it is not here.
+    /// Moves a segment to where the server wants it. `None` if it is not here. Waits while it is
+    /// being fetched: to fetch it a second time would take as long, and twice the work.
     pub fn take(&self, name: &str, into: &Path) -> Result<Option<u64>, RepositoryError> {
+        if let Some(bytes) = self.take_now(name, into)? {
+            return Ok(Some(bytes));
+        }
+        let busy = self.directory.join(&format!("{name}{BUSY}"));
+        match windlass_engine::open_regular(&busy) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            opened => {
+                let opened = opened.doing("open", &busy)?;
+                Locked::wait(&opened).doing("lock", &busy)?;
+            }
+        }
+        self.take_now(name, into)
+    }
+
+    fn take_now(&self, name: &str, into: &Path) -> Result<Option<u64>, RepositoryError> {
         let path = self.directory.join(name);
         let found = match std::fs::symlink_metadata(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -100,10 +118,26 @@ impl Spool {
 
     /// Fetches a segment, unless it is here. False if the place does not have all of it.
     fn fetch(&self, place: &LogPlace, name: &str, threads: usize) -> Result<bool, RepositoryError> {
-        let path = self.directory.join(name);
-        if path.exists() {
+        if self.directory.join(name).exists() {
             return Ok(true);
         }
+        let busy = self.directory.join(&format!("{name}{BUSY}"));
+        let mut options = std::fs::OpenOptions::new();
+        let options = options.write(true).create(true).truncate(false);
+        let file = windlass_engine::open_own(&busy, options).doing("open", &busy)?;
+        let _busy = Locked::take(file).doing("lock", &busy)?;
+        let fetched = self.fetch_part(place, name, threads);
+        std::fs::remove_file(&busy).doing("remove", &busy)?;
+        fetched
+    }
+
+    fn fetch_part(
+        &self,
+        place: &LogPlace,
+        name: &str,
+        threads: usize,
+    ) -> Result<bool, RepositoryError> {
+        let path = self.directory.join(name);
         let part = self.directory.join(&format!("{name}{PART}"));
         let name = LogFileName::Segment(name.to_owned());
         match fetch(place, &name, &part, threads)? {

@@ -125,6 +125,36 @@ fn two_places_and_two_runs_of_a_machine_share_nothing() {
     assert!(one.taken(6).is_some());
 }
 
+/// A server that asks while its next segment is being fetched gets that one.
+#[test]
+fn a_segment_that_is_being_fetched_is_waited_for() {
+    use std::os::unix::fs::MetadataExt;
+    let ahead = Ahead::new(&[5, 6]);
+    ahead.fill(5);
+    let entry = std::fs::read_dir(&ahead.root).unwrap().next().unwrap();
+    let directory = entry.unwrap().path();
+    let (there, away) = (directory.join(name(1, 6)), ahead.root.join("away"));
+    std::fs::rename(&there, &away).unwrap();
+    let busy = directory.join(format!("{}.busy", name(1, 6)));
+    let file = std::fs::File::create(&busy).unwrap();
+    let lock = windlass_engine::durable::Locked::take(file).unwrap();
+    let inode = format!(":{} ", lock.metadata().unwrap().ino());
+    let right = std::fs::read(&away).unwrap();
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| ahead.taken(6));
+        let waits = |line: &str| line.contains("->") && line.contains(&inode);
+        let locks = || std::fs::read_to_string("/proc/locks").unwrap();
+        while !locks().lines().any(waits) {
+            std::thread::yield_now();
+        }
+        std::fs::rename(&away, &there).unwrap();
+        drop(lock);
+        assert_eq!(asked.join().unwrap(), Some(right));
+    });
+    // The process that fetched was killed: nobody waits for it.
+    assert_eq!(ahead.taken(6), None);
+}
+
 #[test]
 fn a_directory_of_somebody_else_is_refused() {
     use std::os::unix::fs::PermissionsExt;

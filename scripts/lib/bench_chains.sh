@@ -199,6 +199,7 @@ chains_receive() {
     make_chain_cluster
     place=$(out received)
     fresh "$place"
+    as_server mkdir "$place/log"
     : >"$file"
     for ((round = 1; round <= pairs * 2; round++)); do
         receiver=

@@ -42,6 +42,8 @@ archive_windlass() {
     local name=$1 push=$2 get=$3 wal
     wal=$(log_copy)/data/pg_wal
     for place in log spool; do fresh "$(out "$place")"; done
+    # An empty directory may be the mount point of a disk that is not there, so it takes no log.
+    as_server mkdir "$(out log)/log"
     fresh "$(out fetched)"
     copy_log "$bench_dir/log.names"
     hand_over "$name" "'$windlass' archive-push '$wal/'\$name --to '$(out log)' $push"

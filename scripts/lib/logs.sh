@@ -54,6 +54,7 @@ log_windlass() {
     wal=$(log_cluster)/data/pg_wal
     fresh "$(out log)"
     as_server mkdir "$(out log)/log"
+    as_server mkdir "$(out log)/log"
     each "$names" "'$windlass' archive-push '$wal/'\$name --to '$(out log)' --look-ahead 1" | record windlass push
     each "$names" "'$windlass' archive-get \$name '$(out fetched)/'\$name --from '$(out log)' --system '$system'" | record windlass get
 }
@@ -62,6 +63,7 @@ log_windlass_ahead() {
     local names=$1 wal
     wal=$(log_cluster)/data/pg_wal
     fresh "$(out log)"
+    as_server mkdir "$(out log)/log"
     as_server mkdir "$(out log)/log"
     each "$names" "'$windlass' archive-push '$wal/'\$name --to '$(out log)'" | record windlass-ahead push
 }

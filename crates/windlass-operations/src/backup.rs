@@ -66,6 +66,8 @@ struct Sealed {
     places: Vec<PathBuf>,
     warnings: Warnings,
     remarks: Vec<Remark>,
+    /// How the set is stored, as it says itself.
+    options: serde_json::Value,
     end: RunEnd,
 }
 
@@ -157,10 +159,12 @@ fn watched(
         Ready::Fixed(fixed, plan, outputs, base) => job.fixed(&fixed, plan, &outputs, base)?,
     };
     let (ending, end) = (sealed.warnings.ending(), sealed.end.clone());
+    let options = sealed.options.clone();
     let outcome = job.judge(sealed, state);
     caller.tell(&Notice::Verdict(&outcome.report.verdict));
     let end = end.judged(ending, &outcome.report);
     let end = end.with_type(outcome.backup_type);
+    run.about(outcome.about(options));
     Ok((outcome, end))
 }
 
@@ -247,13 +251,12 @@ impl Job<'_> {
         outputs: &Outputs,
         base: Basis<Arc<ChainBase>>,
     ) -> Result<Sealed, OperationError> {
-        let (base, instead) = (
-            base.clone().and_then(Result::ok),
-            base.and_then(Result::err),
-        );
+        let instead = base.clone().and_then(Result::err);
+        let base = base.and_then(Result::ok);
         let base_id = base.as_ref().map(|base| base.set_id());
+        let options = self.options_json(&plan);
         let request = ClusterRequest {
-            options: self.options_json(&plan),
+            options: options.clone(),
             chain: base.map(|base| Chain {
                 backup_type: self.request.backup_type,
                 base,
@@ -293,6 +296,7 @@ impl Job<'_> {
             places,
             warnings: Warnings::new(warnings, &self.request.accept),
             remarks: windows.chain(in_place).collect(),
+            options,
             end,
         })
     }
@@ -310,16 +314,15 @@ impl Job<'_> {
         if let Some(limit) = self.request.lock_limit {
             database.set_lock_limit((!limit.is_zero()).then_some(limit));
         }
-        let (base, instead) = (
-            base.clone().and_then(Result::ok),
-            base.and_then(Result::err),
-        );
+        let instead = base.clone().and_then(Result::err);
+        let base = base.and_then(Result::ok);
         let base_id = base.as_ref().map(SqliteBase::set_id);
         database.set_chain(base.map(|base| windlass_sqlite::Chain {
             backup_type: self.request.backup_type,
             base,
         }));
-        database.set_options(self.options_json(&plan));
+        let options = self.options_json(&plan);
+        database.set_options(options.clone());
         database.set_label(&self.request.label);
         let path = PathBuf::from(&database.facts().path);
         let (run, watch) = self.start(plan, &self.name.short_name(), outputs)?;
@@ -353,6 +356,7 @@ impl Job<'_> {
             places: vec![path],
             warnings: Warnings::new(warnings, &self.request.accept),
             remarks,
+            options,
             end,
         })
     }

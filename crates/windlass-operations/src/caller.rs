@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::history::History;
 use crate::notice::{Notice, Observer, Unobserved};
 
 /// Whether an operation has its process for itself.
@@ -34,6 +35,8 @@ pub struct Caller {
     pub log: Option<PathBuf>,
     /// Learns what happens.
     pub observer: Arc<dyn Observer>,
+    /// Where runs are kept.
+    pub history: History,
 }
 
 impl Caller {
@@ -41,17 +44,19 @@ impl Caller {
     pub(crate) fn quiet(&self) -> Self {
         Self {
             observer: Arc::new(Unobserved),
+            history: History::none(),
             ..self.clone()
         }
     }
 
-    /// A caller in whose process other operations may run, and that writes no log.
+    /// A caller in whose process other operations may run, and that writes no log and no history.
     pub fn sharing(tool: &str, observer: Arc<dyn Observer>) -> Self {
         Self {
             process: ProcessUse::Shared,
             tool: tool.to_owned(),
             log: None,
             observer,
+            history: History::none(),
         }
     }
 

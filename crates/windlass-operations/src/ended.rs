@@ -1,9 +1,8 @@
 //! How a run ended, as one record: what ran, when, how it ended, and what it moved.
 //!
-//!   RunStart --> run --> [`RunEnd`] --> events, metrics, hooks, `Notice::RunEnded`
+//!   RunStart --> run --> [`RunEnd`] --> events, metrics, hooks, history, `Notice::RunEnded`
 //!
-//! Everything that says how a run ended takes it from here. A history of runs needs only to keep
-//! what `Notice::RunEnded` tells: each run tells it once.
+//! Everything that says how a run ended takes it from here.
 
 use jiff::Timestamp;
 use windlass_engine::media::BackupType;
@@ -40,6 +39,8 @@ pub struct RunEnd {
     pub error: Option<String>,
     /// What it did, if it came to its end.
     pub counts: Option<RunCounts>,
+    /// Everything that it reported, as JSON; null if it did not come to its end.
+    pub report: serde_json::Value,
 }
 
 /// What a run did.
@@ -66,6 +67,7 @@ impl RunStart {
     pub(crate) fn done(&self, ending: Ending, report: &RunReport) -> RunEnd {
         RunEnd {
             counts: Some(RunCounts::of(report)),
+            report: to_json(report),
             ..self.failed(ending, None)
         }
     }
@@ -78,6 +80,7 @@ impl RunStart {
             ending,
             error: error.map(str::to_owned),
             counts: None,
+            report: serde_json::Value::Null,
         }
     }
 }
@@ -93,6 +96,7 @@ impl RunEnd {
         Self {
             ending,
             counts: Some(RunCounts::of(report)),
+            report: to_json(report),
             ..self
         }
     }

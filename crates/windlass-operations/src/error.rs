@@ -23,6 +23,7 @@ use crate::ending::Ending;
 use crate::experimenting::ExperimentError;
 use crate::expire::ExpireError;
 use crate::extract::ExtractError;
+use crate::history::HistoryError;
 use crate::hooks::HookError;
 use crate::kept::KeptError;
 use crate::places::{Advice, PlaceError};
@@ -60,6 +61,9 @@ pub enum OperationError {
     /// Of an archived log.
     #[error("{}", chain(.0.to_string(), .0))]
     Repository(RepositoryError),
+    /// Of the history.
+    #[error(transparent)]
+    History(#[from] HistoryError),
     /// A cluster cannot recover to a point.
     #[error(transparent)]
     Recovery(#[from] RecoveryError),

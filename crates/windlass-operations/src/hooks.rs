@@ -38,7 +38,11 @@ const POLL: Duration = Duration::from_millis(20);
 /// Hooks get this variable. So a run that finds it knows that a hook started it.
 const EVENT: &str = "WINDLASS_HOOK_EVENT";
 /// The variables of the environment that a run inside a hook may need.
-const KEPT: [&str; 2] = ["WINDLASS_CONFIG", "WINDLASS_STATE_DIR"];
+const KEPT: [&str; 3] = [
+    "WINDLASS_CONFIG",
+    "WINDLASS_STATE_DIR",
+    "WINDLASS_NO_HISTORY",
+];
 
 /// The commands of the user's hooks: each a program with its arguments.
 #[derive(Clone, Debug, Default)]

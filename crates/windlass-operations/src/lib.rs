@@ -47,7 +47,7 @@
 //!   [`opening::open`].
 //! - What storage and settings give: [`probing::probe`], [`tuning::tune`], [`sweeping::sweep`],
 //!   [`rehearsing::rehearse`], [`experimenting::experiment`].
-//! - What runs do, and did: [`status::list`], [`recorded::evaluate`].
+//! - What runs do, and did: [`status::list`], [`recorded::evaluate`], [`history::history`].
 //!
 //! Invariants
 //! - Nothing is printed, and no signal is handled. What the process is asked to do is the caller's.
@@ -79,6 +79,7 @@ pub mod extract;
 pub mod foretold;
 mod held;
 mod hidden;
+pub mod history;
 pub mod hold;
 pub mod hooks;
 pub mod images;

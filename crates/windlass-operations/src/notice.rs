@@ -11,6 +11,7 @@ use windlass_engine::{BufferPlan, CleanedUp, EngineError, Progress, SetEntry};
 use windlass_image::ImageError;
 use windlass_lab::{LabError, Point, Trial};
 use windlass_postgres::{Lsn, NameFault, PostgresError, Timeline};
+use windlass_repository::CatalogError;
 use windlass_snapshot::Settled;
 use windlass_sqlite::SqliteError;
 
@@ -191,6 +192,15 @@ pub enum Notice<'a> {
         path: &'a Path,
         /// Why.
         error: &'a std::io::Error,
+    },
+    /// No history is kept, because this user has no place for it.
+    NoHistory(&'a CatalogError),
+    /// The run is not in the history.
+    HistoryUnwritten(&'a CatalogError),
+    /// The history was damaged. It was moved aside, and a new one is there.
+    HistoryDamaged {
+        /// Where the damaged file is.
+        aside: &'a Path,
     },
     /// A hook begins.
     Hook {

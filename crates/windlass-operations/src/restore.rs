@@ -21,6 +21,7 @@ use crate::ending::Ending;
 use crate::error::OperationError;
 use crate::foretold::{Done, Judgement, StateDirectory};
 use crate::held::Held;
+use crate::history::RunAbout;
 use crate::hooks::HookCommands;
 use crate::notice::Notice;
 use crate::places::SetRequest;
@@ -186,6 +187,7 @@ fn restored(
 ) -> Result<(RestoreOutcome, RunEnd), OperationError> {
     let chosen = recovery::choose(caller, &request.set, request.recovery.as_ref())?;
     let (found, set, recovery) = chosen;
+    run.about(RunAbout::of_set(set.description()));
     // The profiles belong to the user who probed, who need not be the database's owner.
     let emulation = &request.settings.emulation;
     let state = StateDirectory::open(caller, emulation, request.keep_prediction);

@@ -1,4 +1,5 @@
-//! A run from its first step to its last: the hooks around it, and metrics if it fails early.
+//! A run from its first step to its last: the hooks around it, its row in the history, and metrics
+//! if it fails early.
 //!
 //!   `Run::go` --> the operation's own work (`before`, then a `Watch`) --> after, or on failure
 
@@ -11,6 +12,7 @@ use crate::caller::Caller;
 use crate::ended::{RunCounts, RunEnd, RunStart};
 use crate::ending::Ending;
 use crate::error::OperationError;
+use crate::history::{HistoryRun, RunAbout};
 use crate::hooks::{HookCommands, Hooks};
 use crate::metrics::{self, Exporter};
 use crate::notice::Notice;
@@ -33,6 +35,7 @@ pub struct Run<'a> {
     was_watched: Cell<bool>,
     /// Whether an output that was asked for was refused. Then nothing is written to any.
     was_refused: Cell<bool>,
+    history: HistoryRun,
 }
 
 impl<'a> Run<'a> {
@@ -51,6 +54,7 @@ impl<'a> Run<'a> {
             started: jiff::Timestamp::now(),
         };
         Self {
+            history: HistoryRun::begin(caller, &start),
             hooks: Hooks::new(hooks, &start, &caller.observer, cancel),
             caller,
             watching,
@@ -67,6 +71,11 @@ impl<'a> Run<'a> {
         if self.hooks.give_up() {
             self.caller.tell(&Notice::NoHooks);
         }
+    }
+
+    /// What is known of the run beside its report, for the history.
+    pub(crate) fn about(&self, about: RunAbout) {
+        self.history.about(about);
     }
 
     /// Makes this a run that copies log and makes no set.
@@ -100,7 +109,12 @@ impl<'a> Run<'a> {
                 if self.caller.observer.is_degraded() {
                     end.ending = end.ending.degraded();
                 }
-                end.ending = self.hooks.after(&end);
+                end.ending = self.history.end(self.caller, &end);
+                let ending = self.hooks.after(&end);
+                if ending != end.ending {
+                    end.ending = ending;
+                    self.history.end(self.caller, &end);
+                }
                 self.caller.tell(&Notice::RunEnded(&end));
                 Ok((outcome, end.ending))
             }
@@ -115,6 +129,7 @@ impl<'a> Run<'a> {
     pub fn failed(&self, ending: Ending, text: &str) {
         let end = self.start.borrow().failed(ending, Some(text));
         self.tell_metrics(&end);
+        self.history.end(self.caller, &end);
         self.hooks.on_failure(&end);
         self.caller.tell(&Notice::RunEnded(&end));
     }

@@ -21,7 +21,10 @@ use std::path::Path;
 use windlass_snapshot::{ClusterBack, Place, SnapshotName};
 
 use crate::caller::Caller;
+use crate::database::DatabaseName;
+use crate::ending::Ending;
 use crate::error::OperationError;
+use crate::history::recorded;
 use crate::kept;
 use crate::notice::Notice;
 
@@ -49,8 +52,23 @@ pub struct SnapshotsOf {
     pub name: Option<String>,
 }
 
+/// What the history calls a snapshot, and its database.
+fn names(of: &SnapshotsOf, name: &str) -> (String, String) {
+    let guessed = DatabaseName::guess(&of.database);
+    let configured = |other: String| of.name.clone().unwrap_or(other);
+    let subject = format!("{}@{name}", configured(guessed.short_name()));
+    (subject, configured(guessed.place()))
+}
+
 /// Drops a snapshot. What is kept open of it is closed first.
 pub fn remove(caller: &Caller, of: &SnapshotsOf, name: &str) -> Result<(), OperationError> {
+    let names = names(of, name);
+    recorded(caller, "snapshot drop", names, || {
+        drop_it(caller, of, name).map(|()| ((), Ending::Done))
+    })
+}
+
+fn drop_it(caller: &Caller, of: &SnapshotsOf, name: &str) -> Result<(), OperationError> {
     let name = SnapshotName::parse(name)?;
     let subject = Subject::resolve(&of.database, of.name.as_deref())?;
     close_kept(caller, &subject, &name)?;

@@ -246,7 +246,7 @@ fn directories_of_others() -> Vec<(PathBuf, u32)> {
 
 /// The start time of a process; `None` if no process has this number. One that has ended, and that
 /// its parent has not waited for, does nothing any more.
-fn process_start(pid: u32) -> Option<u64> {
+pub(crate) fn process_start(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name is in brackets and may contain anything. The start is the 20th field after it.
     let (_, fields) = text.rsplit_once(')')?;

@@ -24,6 +24,7 @@ use crate::ended::RunEnd;
 use crate::ending::Ending;
 use crate::error::OperationError;
 use crate::held::Held;
+use crate::history::RunAbout;
 use crate::hooks::HookCommands;
 use crate::notice::Notice;
 use crate::opened::OpenSettings;
@@ -267,6 +268,7 @@ impl Job<'_> {
         let (subject, series) = (survey.set().set_id().to_string(), self.series(survey.set()));
         let names = (subject.as_str(), series.as_str());
         let run = Run::new(about, "verify", names, self.cancel);
+        run.about(RunAbout::of_set(survey.set().description()));
         let (verified, _) = run.go(|run| self.run(run, names, (survey, refused)))?;
         Ok(verified)
     }

@@ -75,6 +75,13 @@ impl Warnings {
         self.0.iter()
     }
 
+    /// The names of all of them, each once.
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.0.iter().map(|one| one.name.to_owned()).collect();
+        names.dedup();
+        names
+    }
+
     /// The names of those that nobody accepted, and that can be accepted; each once.
     pub fn open_names(&self) -> Vec<&'static str> {
         let open = self.0.iter().filter(|warning| !warning.accepted);

@@ -1,4 +1,4 @@
-//! Repositories: the archived log of databases in a place.
+//! Repositories: the archived log of databases in a place, and the catalog of runs.
 //!
 //!   PLACE/log/SYSTEM/TIMELINE/HIGH/START-END.wlog     the log, in objects
 //!   PLACE/log/SYSTEM/files/NAME.wlog                  files that belong to it: history files
@@ -15,6 +15,7 @@
 //! - This crate is not needed to restore a set, and it never prints.
 
 mod ahead;
+mod catalog;
 mod commits;
 mod compress;
 mod content;
@@ -39,6 +40,10 @@ mod verify;
 mod writer;
 
 pub use ahead::Ahead;
+pub use catalog::{
+    CATALOG_FILE, Catalog, CatalogError, CatalogRun, DETAILED_MAX, OpenedCatalog, RUNS_MAX,
+    RunState,
+};
 pub use commits::{
     CommitLog, CommitReader, Linked, Links, NewCommit, Record, StandAbout, database_number, link,
 };

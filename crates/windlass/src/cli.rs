@@ -12,6 +12,7 @@ mod documented;
 mod examples;
 mod expire;
 mod files;
+mod history;
 mod hold;
 mod images;
 mod lab;
@@ -37,6 +38,7 @@ pub use choice::{Choice, WHICH_OF_ALL};
 pub use coding::Coding;
 pub use expire::Expire;
 pub use files::{check as check_paths, named as named_files};
+pub use history::History;
 pub use hold::Hold;
 pub use images::{Diff, Extract, MountSet};
 pub use merge::Merge;
@@ -120,6 +122,9 @@ pub struct Global {
     /// Read this configuration instead of /etc/windlass/windlass.toml
     #[arg(long, global = true, value_name = "FILE", env = "WINDLASS_CONFIG")]
     pub config: Option<PathBuf>,
+    /// Do not keep this run in the history
+    #[arg(long, global = true, env = "WINDLASS_NO_HISTORY")]
+    pub no_history: bool,
     /// What names the log, in words.
     #[arg(skip)]
     pub log_from: &'static str,
@@ -168,6 +173,9 @@ pub enum Command {
     /// Show what is running now: backups, restores, verifications, mounts
     #[command(after_long_help = examples::STATUS)]
     Status,
+    /// Show what was run when, how fast, and what changed
+    #[command(after_long_help = examples::HISTORY)]
+    History(History),
     /// Predict how long a backup or restore will take, and what will limit it
     Plan(Box<Plan>),
     /// Find the settings that make backups of a database fastest, by trying

@@ -9,6 +9,7 @@ mod diff;
 mod events;
 mod expire;
 mod extract;
+mod history;
 mod hold;
 mod info;
 mod lab;
@@ -39,6 +40,7 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Verify(arguments) => verify::run(global, &arguments),
         Command::Info(arguments) => info::run(global, &arguments),
         Command::Diff(arguments) => diff::run(global, &arguments),
+        Command::History(arguments) => history::run(global, &arguments),
         Command::Events(arguments) => events::run(global, &arguments),
         Command::Expire(arguments) => expire::run(global, &arguments),
         Command::Hold(arguments) => hold::run(global, &arguments),

@@ -9,6 +9,7 @@ mod databases;
 pub mod denied;
 mod engine;
 mod experiments;
+pub mod history;
 mod images;
 mod lab;
 mod log;

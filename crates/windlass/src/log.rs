@@ -36,8 +36,9 @@ static LOG: OnceLock<Mutex<Log>> = OnceLock::new();
 /// Commands that only answer a question. Whether the answer is logged changes nothing about it.
 /// Another user often owns the log, for example root, who runs the backups. `check` is none of
 /// them: it says how a backup would end, and a backup that is not logged ends with 3.
-const ASKING: [&str; 7] = [
+const ASKING: [&str; 8] = [
     "info",
+    "history",
     "status",
     "diff",
     "plan",

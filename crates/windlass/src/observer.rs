@@ -225,6 +225,9 @@ impl Observer for Terminal {
             Notice::NoPrediction(error) => {
                 self.note(&format!("note: no prediction is kept: {error}"));
             }
+            Notice::NoHistory(error) => {
+                self.note(&format!("note: no history is kept: {error}"));
+            }
             Notice::GuessedSpeeds(error) => {
                 self.note(&format!("note: speeds of cores are guessed: {error}"));
             }
@@ -333,6 +336,15 @@ fn recording(notice: &Notice<'_>) {
             });
         }
         Notice::EventsFailed(error) => output::degrade(&error.to_string()),
+        Notice::HistoryUnwritten(error) => {
+            let hint = hints::history::catalog(error).trim_end_matches('.');
+            output::degrade(&format!("this run is not in the history: {error}. {hint}"));
+        }
+        Notice::HistoryDamaged { aside } => output::degrade(&format!(
+            "the history was damaged, and begins anew; the damaged file is {}. `windlass history \
+             --rebuild` reads what the sets know of it",
+            aside.display()
+        )),
         Notice::MetricsUnserved { address, error } => {
             output::degrade(&format!("this run serves no metrics on {address}: {error}"));
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use windlass_engine::media::{BackupType, saturated};
 use windlass_engine::{BufferRequest, EventFormat};
 use windlass_model::Emulation;
+use windlass_operations::history::{History, HistoryRequest};
 use windlass_operations::metrics::MetricsAddress;
 use windlass_operations::{
     BackupRequest, Caller, Compression, Events, HookCommands, LogBackupRequest, OpenSettings,
@@ -31,6 +32,10 @@ pub fn caller(global: &Global, terminal: Terminal) -> Caller {
         tool: format!("windlass {}", env!("CARGO_PKG_VERSION")),
         log: log::file(global).map(std::path::Path::to_owned),
         observer: Arc::new(terminal),
+        history: match global.no_history {
+            true => History::none(),
+            false => History::of_process(),
+        },
     }
 }
 
@@ -187,6 +192,20 @@ pub fn opening(options: &cli::OpenOptions, writable: bool) -> OpenSettings {
         listen: options.listen.clone(),
         writable,
         name: None,
+    }
+}
+
+/// What is asked of the history.
+pub fn history(global: &Global, arguments: &cli::History) -> HistoryRequest {
+    HistoryRequest {
+        database: arguments.of.clone(),
+        since: arguments.since,
+        limit: (arguments.limit > 0).then_some(arguments.limit),
+        failed: arguments.failed,
+        rebuild: arguments.rebuild,
+        from: arguments.from.clone(),
+        page: arguments.html.clone(),
+        configured: global.configured.clone(),
     }
 }
 

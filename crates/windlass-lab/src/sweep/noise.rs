@@ -57,6 +57,13 @@ impl Noise {
         Self::of_values(values, series.cases.len(), comparisons)
     }
 
+    /// The noise of numbers in groups that were not measured in rounds.
+    pub fn of_groups(groups: &[&[f64]], comparisons: usize) -> Self {
+        let each = groups.iter().enumerate();
+        let values = each.flat_map(|(case, values)| values.iter().map(move |one| (case, 0, *one)));
+        Self::of_values(values, groups.len(), comparisons)
+    }
+
     /// The noise of numbers, each given as case, round, value.
     pub(crate) fn of_values(
         values: impl Iterator<Item = (usize, usize, f64)>,

@@ -230,7 +230,7 @@ impl Job<'_> {
     ) -> Result<Sealed, OperationError> {
         let options = self.options_json(&plan);
         let (run, watch) = self.start(plan, &fixed.database(), outputs)?;
-        let sealed = fixed.back_up(self.caller, options, run);
+        let sealed = fixed.back_up(self.caller, options.clone(), run);
         let (report, end) = watch.end(sealed, |report| Ended::well(report))?;
         let instead = of_instead(base.and_then(Result::err));
         Ok(Sealed {
@@ -241,6 +241,7 @@ impl Job<'_> {
             places: vec![fixed.place()],
             warnings: Warnings::new(instead, &self.request.accept),
             remarks: Vec::new(),
+            options,
             end,
         })
     }

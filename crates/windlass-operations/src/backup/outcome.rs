@@ -7,6 +7,7 @@ use windlass_engine::media::BackupType;
 use windlass_postgres::WindowCause;
 
 use crate::foretold::Judgement;
+use crate::history::RunAbout;
 use crate::warnings::Warnings;
 
 /// A sealed backup of any kind of database.
@@ -30,6 +31,18 @@ pub struct BackupOutcome {
     pub stripes: Vec<PathBuf>,
     /// What the plan would have predicted, and what would have made the run faster.
     pub judgement: Judgement,
+}
+
+impl BackupOutcome {
+    /// What the history keeps besides the report.
+    pub(super) fn about(&self, options: serde_json::Value) -> RunAbout {
+        RunAbout {
+            database: self.database.clone(),
+            options,
+            warnings: self.warnings.names(),
+            base: self.base.clone(),
+        }
+    }
 }
 
 /// Something that happened during a backup.

@@ -20,6 +20,7 @@ use crate::caller::Caller;
 use crate::database::DatabaseName;
 use crate::ending::Ending;
 use crate::error::OperationError;
+use crate::history::recorded;
 use crate::status::Operation;
 
 /// What going back would do.
@@ -100,6 +101,7 @@ struct Opened {
 /// Finds the database and its snapshots. The process becomes the owner of the database.
 fn open(caller: &Caller, of: &SnapshotsOf) -> Result<Opened, OperationError> {
     let subject = Subject::resolve(&of.database, of.name.as_deref())?;
+    caller.history.open();
     subject.become_owner(caller)?;
     let database = subject.path()?;
     let place = Place::beside(&database)?;
@@ -176,6 +178,22 @@ impl BackPlan {
 
     /// Does it.
     pub fn run(&self, caller: &Caller, cancel: &Cancel) -> Result<BackOutcome, OperationError> {
+        let database = std::path::absolute(&self.database);
+        let database = database.unwrap_or_else(|_| self.database.clone());
+        let database = database.display().to_string();
+        let subject = format!("{database}@{}", self.snapshot.record().name);
+        let command = match self.undo {
+            None => "snapshot revert",
+            Some(_) => "snapshot undo",
+        };
+        recorded(caller, command, (subject, database), || {
+            let outcome = self.go_back(caller, cancel)?;
+            let ending = outcome.ending();
+            Ok((outcome, ending))
+        })
+    }
+
+    fn go_back(&self, caller: &Caller, cancel: &Cancel) -> Result<BackOutcome, OperationError> {
         let back = match self.undo {
             None => Back::ToSnapshot,
             Some(_) => Back::BeforeRevert,

@@ -20,6 +20,7 @@ use crate::caller::Caller;
 use crate::database::DatabaseName;
 use crate::ending::Ending;
 use crate::error::{DatabaseError, DeviceError, OperationError};
+use crate::history::recorded;
 use crate::status::Operation;
 use crate::warnings::acceptable;
 use crate::{outputs, privilege};
@@ -95,6 +96,19 @@ const HOOK_DISABLED: &str = "hook-disabled";
 
 /// Makes a snapshot. It exists when this returns.
 pub fn create(
+    caller: &Caller,
+    request: &CreateRequest,
+    cancel: &Cancel,
+) -> Result<CreateOutcome, OperationError> {
+    let names = super::names(&request.of, &request.name);
+    recorded(caller, "snapshot create", names, || {
+        let made = make(caller, request, cancel)?;
+        let ending = made.ending();
+        Ok((made, ending))
+    })
+}
+
+fn make(
     caller: &Caller,
     request: &CreateRequest,
     cancel: &Cancel,

@@ -267,6 +267,20 @@ Examples:
   windlass status --json
       The same for a program.";
 
+/// `windlass history --help`
+pub const HISTORY: &str = "\
+Examples:
+  windlass history
+      Show the newest runs of all databases, and what changed.
+  windlass history shop --since 30d
+      Show what was run on one database, how fast, where a backup is missing, and the newest proof.
+  windlass history --failed --limit 0
+      Show every run that failed, was interrupted or was killed.
+  windlass history shop --html shop.html
+      Write a page with charts of rate, ratio and size.
+  windlass history --from /backup/shop
+      The history was lost: read it from the sets of a directory.";
+
 /// `windlass close --help`
 pub const CLOSE: &str = "\
 Examples:

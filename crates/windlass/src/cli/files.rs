@@ -11,7 +11,10 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use windlass_engine::{EngineError, Outputs, partial_path};
 
-use super::{Backup, Cli, Command, Expire, Hold, Lab, Merge, Repair, Restore, Snapshot, Watching};
+use super::{
+    Backup, Cli, Command, Expire, History, Hold, Lab, Merge, Repair, Restore, Snapshot, Verify,
+    Watching,
+};
 use crate::exit::Failure;
 
 /// The files that this command line names, apart from the log itself. A stream may have several
@@ -33,11 +36,7 @@ fn of(cli: &Cli) -> Files {
     match &cli.command {
         Command::Backup(backup) | Command::Check(backup) => files.of_backup(backup),
         Command::Restore(restore) => files.of_restore(restore),
-        Command::Verify(verify) => {
-            files.of_set(&verify.set);
-            files.add(&verify.opening.scratch, SCRATCH);
-            files.of_watching(&verify.watching);
-        }
+        Command::Verify(verify) => files.of_verify(verify),
         Command::Merge(merge) => files.of_merge(merge),
         Command::Repair(repair) => files.of_repair(repair),
         Command::Info(info) => files.of_set(&info.set),
@@ -66,6 +65,7 @@ fn of(cli: &Cli) -> Files {
             files.add([&events.file], "the events are read from there");
             files.add(&events.html, "the page is written there");
         }
+        Command::History(history) => files.of_history(history),
         Command::Tune(tune) => {
             files.add([PathBuf::from(&tune.database)], DATABASE);
             files.add(tune.to.iter().map(PathBuf::from), STRIPE);
@@ -157,6 +157,17 @@ impl Files {
         self.add([PathBuf::from(&backup.database)], DATABASE);
         self.of_stripes(&backup.to);
         self.of_watching(&backup.watching);
+    }
+
+    fn of_verify(&mut self, verify: &Verify) {
+        self.of_set(&verify.set);
+        self.add(&verify.opening.scratch, SCRATCH);
+        self.of_watching(&verify.watching);
+    }
+
+    fn of_history(&mut self, history: &History) {
+        self.of_set(&history.from);
+        self.add(&history.html, "the page is written there");
     }
 
     fn of_merge(&mut self, merge: &Merge) {

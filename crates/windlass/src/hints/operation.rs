@@ -104,6 +104,7 @@ fn of_place(error: &OperationError) -> (String, Option<String>) {
             let said = super::repair::hint(inner);
             (chain(error.to_string(), inner), Some(said.to_owned()))
         }
+        OperationError::History(error) => super::history::words(error),
         OperationError::Plan(inner) => super::plan::words(inner),
         OperationError::Sweep(inner) => super::experiments::sweep(inner),
         OperationError::Experiment(inner) => super::experiments::snapshots(inner),

@@ -20,6 +20,7 @@ mod foreseen;
 mod foretold;
 mod forged;
 mod glance;
+mod history;
 mod hooks;
 mod info;
 mod lab;

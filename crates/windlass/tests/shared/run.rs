@@ -27,6 +27,7 @@ pub fn command() -> Command {
     command.env("WINDLASS_NO_PREDICTION", "1");
     // What was probed on this machine changes what is printed.
     command.env("WINDLASS_STATE_DIR", "/nonexistent/windlass");
+    command.env("WINDLASS_NO_HISTORY", "1");
     command
 }
 

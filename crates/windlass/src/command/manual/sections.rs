@@ -71,7 +71,10 @@ fn connects(command: &Command) -> bool {
 fn remembers(command: &Command) -> bool {
     let words = words(command);
     words.starts_with("lab")
-        || matches!(words.as_str(), "" | "backup" | "restore" | "plan" | "tune")
+        || matches!(
+            words.as_str(),
+            "" | "backup" | "restore" | "verify" | "history" | "plan" | "tune"
+        )
 }
 
 /// EXIT STATUS
@@ -200,7 +203,8 @@ fn beside(words: &str) -> &'static [&'static str] {
         "tune" => &["plan", "backup", "lab-probe"],
         "lab" => &["plan", "tune"],
         "lab probe" | "lab sweep" | "lab rehearse" | "lab pages" => &["lab", "plan", "tune"],
-        "events" | "status" => &["backup", "restore", "verify"],
+        "events" | "status" => &["backup", "restore", "verify", "history"],
+        "history" => &["info", "status", "events"],
         "check" => &["backup", "verify"],
         "receive" => &["archive-push", "restore"],
         "archive-push" => &["archive-get", "receive", "restore"],

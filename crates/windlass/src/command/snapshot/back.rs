@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use windlass_engine::show_size;
+use windlass_operations::Caller;
 use windlass_operations::snapshots::{
     self, BackOutcome, BackPlan, SnapshotsOf, plan_revert, plan_undo,
 };
@@ -17,22 +18,24 @@ pub fn revert(global: &Global, arguments: &SnapshotRevert) -> Result<Code, Failu
         database: arguments.database.clone(),
         name: None,
     };
-    let plan = plan_revert(&requests::quiet_caller(global), &of)?;
-    run(global, &plan, arguments.yes)
+    let caller = requests::quiet_caller(global);
+    let plan = plan_revert(&caller, &of)?;
+    run((global, &caller), &plan, arguments.yes)
 }
 
 pub fn undo(global: &Global, arguments: &SnapshotUndo) -> Result<Code, Failure> {
     let of = super::shared::of(&arguments.of);
-    let plan = plan_undo(&requests::quiet_caller(global), &of)?;
-    run(global, &plan, arguments.yes)
+    let caller = requests::quiet_caller(global);
+    let plan = plan_undo(&caller, &of)?;
+    run((global, &caller), &plan, arguments.yes)
 }
 
-fn run(global: &Global, plan: &BackPlan, yes: bool) -> Result<Code, Failure> {
+fn run((global, caller): (&Global, &Caller), plan: &BackPlan, yes: bool) -> Result<Code, Failure> {
     if !yes {
         ask::confirm(&question(plan))?;
     }
     let cancel = signals::cancel_on_signals()?;
-    let outcome = plan.run(&requests::quiet_caller(global), &cancel)?;
+    let outcome = plan.run(caller, &cancel)?;
     for (name, why) in &outcome.lost {
         output::note(&format!("warning: the snapshot {name} is lost: {why}"));
     }

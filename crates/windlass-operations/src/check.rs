@@ -1,9 +1,11 @@
 //! Proves that a backup or restore can run, without making one, and predicts how long it takes.
 //!
-//! Invariant: nothing is written anywhere, and nothing is locked.
+//! Invariant: nothing is written anywhere, and nothing is locked. Only the round trip to a
+//! repository writes, and removes what it wrote.
 
 mod base;
 mod restore;
+mod round_trip;
 mod sinks;
 mod sqlite;
 mod targets;
@@ -28,6 +30,7 @@ use crate::probed::Ends;
 use crate::{privilege, warnings};
 
 pub use restore::{CheckedRestore, check_restore};
+pub use round_trip::check_round_trip;
 
 /// The bytes of the database from which the compression ratio is estimated.
 const SAMPLE_BYTES: u64 = 16 << 20;

@@ -169,6 +169,14 @@ pub enum Finding {
         /// The name of the first.
         first: String,
     },
+    /// A segment of the log was not archived there.
+    #[error("segment {segment} is not in {}", place.display())]
+    NotArchived {
+        /// The segment.
+        segment: String,
+        /// The place.
+        place: PathBuf,
+    },
     /// Metrics cannot be served.
     #[error("{address} cannot be served on: {error}")]
     Unserved {

@@ -97,6 +97,14 @@ impl Cluster {
             let rows = session.rows("ask for replication slots", sql)?;
             Ok(rows.first().map_or((0, 0), |row| (row.get(0), row.get(1))))
         };
+        self.ask(ask)
+    }
+
+    /// Asks the server, with another session while a backup has this one.
+    pub(crate) fn ask<T>(
+        &mut self,
+        ask: impl FnOnce(&mut Session) -> Result<T, PostgresError>,
+    ) -> Result<T, PostgresError> {
         match &mut self.session {
             Some(session) => ask(session),
             None => ask(&mut open(&self.conninfo)?),

@@ -27,6 +27,7 @@
 //! - The server goes on whatever happens here: when a session ends, the server ends its backup.
 
 mod activity;
+mod archiving;
 mod backup;
 mod chain;
 mod checksum;

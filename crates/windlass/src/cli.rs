@@ -23,6 +23,7 @@ mod moment;
 mod open;
 mod operations;
 mod repair;
+mod repo;
 mod restore;
 mod snapshot;
 mod sweep;
@@ -54,6 +55,7 @@ pub use archive::{ArchiveGet, ArchivePush, Receive};
 pub use buffers::{Buffers, Layout, Rates};
 pub use operations::{Hooks, LogLevel};
 pub use repair::Repair;
+pub use repo::Repo;
 pub use restore::{OffOrKeep, Restore};
 
 pub use lab::{Lab, Pages, Plan, Probe, Rehearse};
@@ -267,6 +269,9 @@ pub struct Backup {
         value_delimiter = ','
     )]
     pub to: Vec<String>,
+    /// In which repository
+    #[command(flatten)]
+    pub repo: Repo,
     /// Kind of backup
     #[arg(
         long = "type",
@@ -366,6 +371,9 @@ pub struct Verify {
     /// places if the stripes are not together
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
+    /// In which repository
+    #[command(flatten)]
+    pub repo: Repo,
     /// Verify only the newest set of the directory
     #[arg(long, conflicts_with = "which")]
     pub latest: bool,
@@ -401,6 +409,9 @@ pub struct Info {
     /// A directory of sets, a stripe of a set, or the name of a configured database
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
+    /// In which repository
+    #[command(flatten)]
+    pub repo: Repo,
     /// Show everything about each set of a directory, instead of one line
     #[arg(long)]
     pub long: bool,

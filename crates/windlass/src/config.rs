@@ -9,6 +9,9 @@
 //!   source = "/srv/shop/shop.db"
 //!   to = ["/disk1/shop", "/disk2/shop"]
 //!
+//!   [repository.main]             # windlass backup shop --repo main
+//!   to = ["/disk1/backup", "/disk2/backup"]
+//!
 //! Windlass reads /etc/windlass/windlass.toml and /etc/windlass/conf.d/*.toml in the order of their
 //! names, or the file of `--config` alone. A value in a file is a default: the environment and the
 //! command line win. A mistake in a file is an error that names the file and the line, whatever
@@ -19,6 +22,7 @@ pub mod edit;
 mod environment;
 mod file;
 mod mistyped;
+mod repositories;
 mod values;
 
 use std::ffi::OsString;
@@ -34,9 +38,6 @@ use crate::nearest;
 use crate::places::Configured;
 use file::Config;
 
-const PATH: &str = "/etc/windlass/windlass.toml";
-const DIRECTORY: &str = "/etc/windlass/conf.d";
-
 /// Parses the command line. It wins over the environment, which wins over the configuration.
 pub fn parse(arguments: &[OsString]) -> Result<Cli, Failed> {
     let command = cli();
@@ -45,7 +46,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Cli, Failed> {
     defaults::check(&command, &config)?;
     // This comes first: if a database's name is unknown, its options are unknown too.
     check_names(&config, &said.databases)?;
-    let mut with_defaults = defaults::apply(command, &config, &said);
+    let mut with_defaults = defaults::apply(command, &config, &said)?;
     let matches = with_defaults.try_get_matches_from_mut(arguments);
     let matches = matches.map_err(|error| mistyped::plain(error, with_defaults, &said.command))?;
     let mut cli = Cli::from_arg_matches(&matches)?;
@@ -57,6 +58,10 @@ pub fn parse(arguments: &[OsString]) -> Result<Cli, Failed> {
         _ => "the key log of the configuration",
     };
     environment::check()?;
+    let repository = repositories::named(&matches)?;
+    if let Some(named) = &repository {
+        repositories::resolve(&config, named, &mut cli.command)?;
+    }
     resolve(&config, &mut cli.command)?;
     if let cli::Command::Backup(backup) | cli::Command::Check(backup) = &mut cli.command {
         let inner = matches.subcommand().map(|(_, inner)| inner);
@@ -65,30 +70,36 @@ pub fn parse(arguments: &[OsString]) -> Result<Cli, Failed> {
         let is_typed = |(id, _): &&(&str, _)| from(id) == Some(ValueSource::CommandLine);
         backup.not_of_log = cli::NOT_OF_LOG.iter().find(is_typed).map(|(_, name)| *name);
     }
-    cli.global.configured = configured(&config)?;
+    cli.global.configured = configured(&config, repository.as_ref().map(|one| &*one.name))?;
     Ok(cli)
 }
 
-/// The databases of the configuration, as the commands that read sets know them.
-fn configured(config: &Config) -> Result<Vec<Configured>, Failure> {
+/// The databases and repositories of the configuration, as the commands that read sets know them.
+fn configured(config: &Config, repository: Option<&str>) -> Result<Vec<Configured>, Failure> {
     let backup = config.commands.get("backup");
     // As for a backup, the environment wins over the configuration.
     let environment = std::env::var("WINDLASS_TO").ok();
     let environment: Option<Vec<_>> =
         environment.map(|text| text.split(',').map(str::to_owned).collect());
     let one = |(name, section): (&String, &file::Section)| {
-        let own = section.entries.get("to");
-        let to = own.or_else(|| backup.and_then(|section| section.entries.get("to")));
-        let configured = to.map_or(&[][..], |entry| entry.values.as_slice());
-        let devices = environment.as_deref().unwrap_or(configured).iter();
+        let configured = match repository {
+            Some(name) => repositories::devices(config, name)?,
+            None => repositories::of_section(config, &[Some(section), backup])?,
+        };
+        let environment = environment.as_deref().filter(|_| repository.is_none());
+        let devices = environment.unwrap_or(configured).iter();
         let places = devices.filter(|device| *device != "nul");
         Ok(Configured {
             name: name.clone(),
             source: section.source(name)?,
             places: places.map(PathBuf::from).collect(),
+            is_repository: false,
         })
     };
-    config.databases.iter().map(one).collect()
+    let databases: Result<Vec<_>, Failure> = config.databases.iter().map(one).collect();
+    let mut all = databases?;
+    all.extend(repositories::configured(config)?);
+    Ok(all)
 }
 
 /// Whether the user wants JSON, although the command line cannot be understood.
@@ -114,7 +125,7 @@ pub fn database_names() -> Vec<String> {
 pub fn configured_databases() -> Vec<Configured> {
     let arguments: Vec<_> = std::env::args_os().collect();
     let config = Config::load(&arguments, false);
-    let found = config.and_then(|config| configured(&config));
+    let found = config.and_then(|config| configured(&config, None));
     found.unwrap_or_default()
 }
 
@@ -157,6 +168,8 @@ fn parse_flag(text: &str) -> Result<bool, String> {
 struct Said {
     command: Vec<String>,
     databases: Vec<String>,
+    /// The repository.
+    repo: Option<String>,
     /// Whether the command writes into the configuration (`tune --write`).
     writes: bool,
 }
@@ -166,6 +179,7 @@ fn databases_said(command: &clap::Command, arguments: &[OsString]) -> Said {
     let mut said = Said {
         command: Vec::new(),
         databases: Vec::new(),
+        repo: None,
         writes: false,
     };
     // `--help` counts as an error here; the second parse shows it.
@@ -178,6 +192,8 @@ fn databases_said(command: &clap::Command, arguments: &[OsString]) -> Said {
         level = inner;
     }
     let writes = level.try_get_one::<bool>("write").ok().flatten();
+    let repo = level.try_get_one::<String>(repositories::REPO);
+    said.repo = repo.ok().flatten().cloned();
     said.writes = writes.copied().unwrap_or(false);
     for id in ["database", "databases"] {
         let words = level.try_get_raw(id).ok().flatten();

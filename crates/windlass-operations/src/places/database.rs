@@ -20,9 +20,21 @@ pub struct Configured {
     pub source: String,
     /// Where its backups go.
     pub places: Vec<PathBuf>,
+    /// Whether it is no database, but the name of places with the sets of many.
+    pub is_repository: bool,
 }
 
 impl Configured {
+    /// The name of places with the sets of many databases.
+    pub fn repository(name: &str, places: Vec<PathBuf>) -> Self {
+        Self {
+            name: name.to_owned(),
+            source: String::new(),
+            places,
+            is_repository: true,
+        }
+    }
+
     /// Whether the database of a set is of the same kind. A connection string means a cluster.
     pub fn may_be(&self, of: &Identity) -> bool {
         let is_cluster = matches!(DatabaseName::guess(&self.source), DatabaseName::Postgres(_));

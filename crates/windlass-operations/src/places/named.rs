@@ -41,7 +41,7 @@ impl Named {
             choice: request.choice.clone(),
             plain: Vec::new(),
             meant: Vec::new(),
-            configured: request.configured.clone(),
+            configured: databases_among(&request.configured),
         };
         for word in &request.words {
             if let Some(snapshot) = find_named(caller, word, &request.configured)? {
@@ -79,6 +79,15 @@ impl Named {
             self.plain.push(word.to_owned());
             return Ok(());
         };
+        if found.is_repository {
+            for place in &found.places {
+                if !self.paths.contains(place) {
+                    self.paths.push(place.clone());
+                    self.plain.push(place.clone());
+                }
+            }
+            return Ok(());
+        }
         if self.meant.iter().all(|other| other.name != found.name) {
             for place in &found.places {
                 if !self.paths.contains(place) {
@@ -316,6 +325,11 @@ impl Named {
         });
         found
     }
+}
+
+fn databases_among(configured: &[Configured]) -> Vec<Configured> {
+    let databases = configured.iter().filter(|one| !one.is_repository);
+    databases.cloned().collect()
 }
 
 /// The sets of the named database, and the sets that do not say their database.

@@ -29,6 +29,9 @@ pub fn find(
         return Ok(None);
     };
     let one = configured.iter().find(|one| one.name == database);
+    if one.is_some_and(|one| one.is_repository) {
+        return Ok(None);
+    }
     // The name of a configured database stands for its sets, too.
     let has_sets = one.is_some_and(|one| !one.places.is_empty());
     let is_choice = has_sets && Which::parse(name.as_str()).is_ok();

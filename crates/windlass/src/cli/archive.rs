@@ -7,6 +7,8 @@ use clap::Args;
 use windlass_engine::media::Codec;
 use windlass_operations::LOOK_AHEAD_DEFAULT;
 
+use super::Repo;
+
 /// How many segments are fetched ahead. With segments of 16 MiB, that is what a server replays in
 /// about a second.
 const AHEAD_DEFAULT: usize = 8;
@@ -20,6 +22,9 @@ pub struct ArchivePush {
     /// The place that keeps the log: a directory that exists
     #[arg(long, value_name = "PLACE")]
     pub to: PathBuf,
+    /// In which repository
+    #[command(flatten)]
+    pub repo: Repo,
     /// Store up to this many segments that the server has marked as ready in one object
     #[arg(long, value_name = "N", default_value_t = LOOK_AHEAD_DEFAULT)]
     pub look_ahead: usize,
@@ -53,6 +58,9 @@ pub struct ArchiveGet {
     /// The place that keeps the log
     #[arg(long, value_name = "PLACE")]
     pub from: PathBuf,
+    /// In which repository
+    #[command(flatten)]
+    pub repo: Repo,
     /// Number of threads [default: the cores, at most 4]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
@@ -79,6 +87,9 @@ pub struct Receive {
     /// The place that keeps the log: a directory that exists
     #[arg(long, value_name = "PLACE")]
     pub to: PathBuf,
+    /// In which repository
+    #[command(flatten)]
+    pub repo: Repo,
     /// PostgreSQL: the slot that keeps log while nobody receives it [default: a temporary one]
     #[arg(long, value_name = "NAME")]
     pub slot: Option<String>,

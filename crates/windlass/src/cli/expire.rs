@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use jiff::SignedDuration;
 
+use super::Repo;
+
 /// `windlass expire`
 #[derive(Debug, Args)]
 pub struct Expire {
@@ -12,6 +14,9 @@ pub struct Expire {
     /// stripes are in several
     #[arg(required = true, value_name = "PLACE")]
     pub set: Vec<PathBuf>,
+    /// In which repository
+    #[command(flatten)]
+    pub repo: Repo,
     /// Keep the newest N full sets, and all that was made since the oldest of them
     #[arg(long, value_name = "N", value_parser = count(), env = "WINDLASS_KEEP_FULL")]
     pub keep_full: Option<u32>,
@@ -52,7 +57,8 @@ fn parse_age(text: &str) -> Result<SignedDuration, String> {
         'w' => 7 * 24,
         _ => return Err(wrong()),
     };
-    let number: i64 = text.trim_end_matches(unit).parse().map_err(|_| wrong())?;
+    let number = text.strip_suffix(unit).map(str::parse::<i64>);
+    let number = number.and_then(Result::ok).ok_or_else(wrong)?;
     let hours = number
         .checked_mul(hours)
         .filter(|hours| (1..=10_000_000).contains(hours));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::Choice;
+use super::{Choice, Repo};
 
 /// `windlass hold`
 #[derive(Debug, Args)]
@@ -13,6 +13,9 @@ pub struct Hold {
     /// places if the stripes are not together
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
+    /// In which repository
+    #[command(flatten)]
+    pub repo: Repo,
     /// Why the set must stay: `windlass info` shows it
     #[arg(
         long,

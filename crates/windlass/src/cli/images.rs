@@ -8,7 +8,7 @@ use windlass_postgres::{RecoveryPoint, RelationPattern};
 
 use super::mapping::parse_relation;
 use super::moment::{AtLog, point};
-use super::{At, Choice, Recovering};
+use super::{At, Choice, Recovering, Repo};
 
 /// `windlass diff`
 #[derive(Debug, Args)]
@@ -21,6 +21,9 @@ pub struct Diff {
     /// two moments]
     #[arg(value_name = "IMAGE", required_unless_present = "moment")]
     pub second: Option<PathBuf>,
+    /// In which repository
+    #[command(flatten)]
+    pub repo: Repo,
     /// Take sets of this database only, when a directory holds sets of several
     #[arg(long = "database", value_name = "NAME")]
     pub of: Option<String>,
@@ -54,6 +57,9 @@ pub struct Extract {
     /// Files to write, by their paths in the set: `base/5/16384*`, `**/PG_VERSION`
     #[arg(required_unless_present = "relation", value_name = "PATTERN")]
     pub patterns: Vec<String>,
+    /// In which repository
+    #[command(flatten)]
+    pub repo: Repo,
     /// PostgreSQL: a table with its indexes and long values, as [DATABASE.]SCHEMA.TABLE. Repeat it
     /// for more tables
     #[arg(long, value_name = "NAME", value_parser = parse_relation)]
@@ -81,6 +87,9 @@ pub struct MountSet {
     /// An empty directory where the files will appear
     #[arg(value_name = "DIRECTORY")]
     pub at: PathBuf,
+    /// In which repository
+    #[command(flatten)]
+    pub repo: Repo,
     /// Accept changes and keep them in this directory: a new one, or that of an earlier mount
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "moment")]
     pub overlay: Option<PathBuf>,

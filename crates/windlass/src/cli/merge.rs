@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Buffers, Choice, Hooks, Layout, Rates, Watching};
+use super::{Buffers, Choice, Hooks, Layout, Rates, Repo, Watching};
 
 /// `windlass merge`
 #[derive(Debug, Args)]
@@ -13,6 +13,9 @@ pub struct Merge {
     /// places if the stripes are not together
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
+    /// In which repository
+    #[command(flatten)]
+    pub repo: Repo,
     /// Where to write a stripe: a file, a directory, or `nul`. Repeat it to write several stripes
     #[arg(
         long = "to",

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{At, Choice};
+use super::{At, Choice, Repo};
 use windlass_engine::parse_amount;
 
 /// `windlass open`
@@ -15,6 +15,9 @@ pub struct Open {
     /// places if the stripes are not together
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
+    /// In which repository
+    #[command(flatten)]
+    pub repo: Repo,
     /// Allow writing. All changes are thrown away at the end; the set is never changed
     #[arg(long, short, env = "WINDLASS_WRITABLE")]
     pub writable: bool,

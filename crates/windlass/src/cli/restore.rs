@@ -7,7 +7,7 @@ use windlass_engine::parse_rate_limit;
 
 use super::mapping::parse_mapping;
 use super::target::Targets;
-use super::{Buffers, Choice, Hooks, Watching};
+use super::{Buffers, Choice, Hooks, Repo, Watching};
 
 /// Whether what reaches outside goes on after a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -25,6 +25,9 @@ pub struct Restore {
     /// places if the stripes are not together
     #[arg(required = true, value_name = "SET")]
     pub set: Vec<PathBuf>,
+    /// In which repository
+    #[command(flatten)]
+    pub repo: Repo,
     /// PostgreSQL: the new data directory. SQLite: the new file, or the directory to put it in
     #[arg(long, value_name = "PATH", env = "WINDLASS_INTO")]
     pub into: PathBuf,

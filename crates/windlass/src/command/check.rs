@@ -4,7 +4,7 @@
 use serde_json::json;
 use windlass_engine::show_size;
 use windlass_lab::Prediction;
-use windlass_operations::check::{CheckedBackup, check_backup};
+use windlass_operations::check::{CheckedBackup, check_backup, check_round_trip};
 
 use crate::cli::{Backup, Global};
 use crate::devices::DeviceName;
@@ -12,7 +12,10 @@ use crate::exit::{Code, Failure};
 use crate::{checks, foretold, output, requests, words};
 
 pub fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> {
-    let looked = looked(global, arguments, false)?;
+    let mut looked = looked(global, arguments, false)?;
+    if arguments.repo.repo.is_some() {
+        check_round_trip(&requests::backup(arguments)?, &mut looked);
+    }
     let code = Code::from(looked.checks.ending());
     if global.json {
         let document = json!({

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, Command};
 
 use super::file::{Config, Entry, Section, mistake};
-use super::{Said, values};
+use super::{Said, repositories, values};
 use crate::exit::Failure;
 use crate::nearest;
 
@@ -53,6 +53,7 @@ pub fn check(command: &Command, config: &Config) -> Result<(), Failure> {
         };
         check_section(section, (command, &[sub]), name)?;
     }
+    repositories::check(config)?;
     let subs = OF_DATABASES.map(|name| find(command, name));
     let subs: Vec<_> = subs.into_iter().flatten().collect();
     for (name, section) in &config.databases {
@@ -126,7 +127,7 @@ fn check_value(argument: &Arg, (table, name): (&str, &str), entry: &Entry) -> Re
 }
 
 /// Makes the configuration's values the defaults of the options of the command that runs.
-pub fn apply(mut command: Command, config: &Config, said: &Said) -> Command {
+pub fn apply(mut command: Command, config: &Config, said: &Said) -> Result<Command, Failure> {
     for (name, entry) in &config.every {
         command = with_default(command, name, entry);
     }
@@ -146,10 +147,19 @@ pub fn apply(mut command: Command, config: &Config, said: &Said) -> Command {
         let own = section.entries.iter();
         entries.extend(own.filter(|(name, entry)| is_for(&words, name, entry)));
     }
+    if let Some(name) = repositories::chosen(said.repo.as_ref(), &entries) {
+        let devices = repositories::devices(config, &name)?;
+        entries.retain(|(key, _)| *key != "to");
+        command = below(command, &said.command, |sub| {
+            repositories::with_repository(sub, &name, devices)
+        });
+    } else {
+        entries.retain(|(key, _)| *key != repositories::REPO);
+    }
     for (name, entry) in entries {
         command = below(command, &said.command, |sub| with_default(sub, name, entry));
     }
-    command
+    Ok(command)
 }
 
 /// What the configuration says about the options that `tune` chooses, for this database's backups.

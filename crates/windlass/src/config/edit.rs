@@ -11,7 +11,7 @@ use toml_edit::{DocumentMut, Item, Table, Value};
 use windlass_engine::read_at_most;
 
 use super::file::BYTES_MAX;
-use super::{DIRECTORY, PATH};
+use super::file::{DIRECTORY, PATH};
 use crate::exit::{Code, Failure};
 use crate::outputs::{CONFIGURATION, outputs};
 

@@ -11,10 +11,13 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 use windlass_engine::read_stream_at_most;
 
-use super::{DIRECTORY, PATH};
 use crate::exit::Failure;
 use crate::nearest::nearest;
 
+/// The configuration, unless another one is named.
+pub const PATH: &str = "/etc/windlass/windlass.toml";
+/// The directory of its further parts.
+pub const DIRECTORY: &str = "/etc/windlass/conf.d";
 /// The largest file that is read.
 pub const BYTES_MAX: u64 = 1 << 20;
 
@@ -82,6 +85,8 @@ pub struct Config {
     pub commands: BTreeMap<String, Section>,
     /// Sections of databases, by their names.
     pub databases: BTreeMap<String, Section>,
+    /// Sections of repositories, by their names.
+    pub repositories: BTreeMap<String, Section>,
 }
 
 impl Config {
@@ -144,8 +149,12 @@ impl Config {
             let name: &str = key.get_ref();
             match value.get_ref() {
                 DeValue::Table(inner) if name == "database" => {
-                    lines.check_named(inner)?;
+                    lines.check_named("database", inner)?;
                     lines.sections(inner, "database", &mut self.databases)?;
+                }
+                DeValue::Table(inner) if name == "repository" => {
+                    lines.check_named("repository", inner)?;
+                    lines.sections(inner, "repository", &mut self.repositories)?;
                 }
                 DeValue::Table(inner) if name == "lab" => {
                     let mut found = BTreeMap::new();
@@ -214,15 +223,15 @@ impl Lines<'_> {
         Ok(())
     }
 
-    /// Refuses a database without a name: nobody could say that name to a command.
-    fn check_named(&self, databases: &DeTable<'_>) -> Result<(), Failure> {
-        let mut names = databases.keys();
+    /// Refuses a database or a repository without a name: nobody could say that name to a command.
+    fn check_named(&self, outer: &str, named: &DeTable<'_>) -> Result<(), Failure> {
+        let mut names = named.keys();
         match names.find(|name| name.get_ref().trim().is_empty()) {
             None => Ok(()),
             Some(name) => Err(mistake(
                 &self.place(name.span().start),
-                "a database has no name",
-                "Write [database.NAME], with the name that you want to type.",
+                &format!("a {outer} has no name"),
+                &format!("Write [{outer}.NAME], with the name that you want to type."),
             )),
         }
     }
@@ -236,9 +245,10 @@ impl Lines<'_> {
         };
         let name: &str = key.get_ref();
         let what = format!("no table is called [{outer}.{name}]");
-        let hint = match nearest(outer, ["database", "lab"]) {
+        let hint = match nearest(outer, ["database", "lab", "repository"]) {
             Some(near) => format!("Did you mean [{near}.{name}]?"),
-            None => "Only [database.NAME] and [lab.COMMAND] have a name of two parts.".to_owned(),
+            None => "Only [database.NAME], [repository.NAME] and [lab.COMMAND] have a name of two parts."
+                .to_owned(),
         };
         Err(mistake(&self.place(key.span().start), &what, &hint))
     }

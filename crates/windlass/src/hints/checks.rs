@@ -79,6 +79,10 @@ fn hint(finding: &Finding) -> Option<String> {
         Finding::Unserved { .. } => {
             "Name another address, or end what uses this one. A run goes on without it."
         }
+        Finding::NotArchived { .. } => {
+            "Does archive_command run `windlass archive-push %p` with this repository? The server \
+             log and pg_stat_archiver say why a segment is not archived."
+        }
         Finding::Replaced { .. } => "Leave out --force, or restore to another path.",
         Finding::NotWritable { .. } => {
             "Give the directory to the user who restores, or name another one with --into."

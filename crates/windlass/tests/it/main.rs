@@ -48,6 +48,7 @@ mod receive_sqlite_kills;
 mod receive_sqlite_sets;
 mod refusals;
 mod renames;
+mod repositories;
 #[path = "../shared/run.rs"]
 mod run;
 mod samples;

@@ -147,3 +147,29 @@ fn a_restored_server_that_has_not_recovered_finds_its_log() {
     );
     assert!(objects(&place) < before);
 }
+
+/// A segment is ended, archived and found. If the server archives elsewhere, the check says so.
+#[test]
+fn a_check_of_a_repository_finds_a_segment_that_the_server_archives() {
+    let source = Archiving::start(&["--wal-segsize=1"]);
+    let config = source.arg("windlass.toml");
+    let check = |place: &str| {
+        let text = format!("[repository.main]\nto = \"{place}\"\n");
+        std::fs::write(&config, text).unwrap();
+        let conninfo = source.server.conninfo();
+        let words = ["check", &*conninfo, "--repo", "main", "--config", &config];
+        let (code, document) = json(&words);
+        let checks = document["checks"].as_array().unwrap().iter();
+        let found = checks.clone().find(|check| check["name"] == "archive");
+        let found = found.unwrap_or_else(|| panic!("{document}"));
+        (code, found.to_string())
+    };
+    let (code, archive) = check(&source.arg("place"));
+    assert_ne!(code, 1, "{archive}");
+    assert!(archive.contains("is found in"), "{archive}");
+    let other = source.arg("other");
+    std::fs::create_dir(&other).unwrap();
+    let (code, archive) = check(&other);
+    assert_eq!(code, 1, "{archive}");
+    assert!(archive.contains("is not in"), "{archive}");
+}

@@ -19,6 +19,7 @@ use windlass_sqlite::SqliteError;
 
 pub use named::{CompressionError, DatabaseError, DeviceError};
 
+use crate::drill::DrillError;
 use crate::ending::Ending;
 use crate::experimenting::ExperimentError;
 use crate::expire::ExpireError;
@@ -61,6 +62,9 @@ pub enum OperationError {
     /// Of an archived log.
     #[error("{}", chain(.0.to_string(), .0))]
     Repository(RepositoryError),
+    /// A drill proved nothing.
+    #[error(transparent)]
+    Drill(#[from] DrillError),
     /// Of the history.
     #[error(transparent)]
     History(#[from] HistoryError),

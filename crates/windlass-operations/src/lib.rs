@@ -44,7 +44,7 @@
 //! - Sets: [`back_up`], [`restore`], [`verify`], [`expire::expire`].
 //! - What would happen: [`check::check_backup`], [`check::check_restore`], [`plan::plan`].
 //! - What sets hold: [`info::info`], [`diff::diff`], [`extract::extract`], [`mounting::mount`],
-//!   [`opening::open`].
+//!   [`opening::open`], [`drill::drill`].
 //! - What storage and settings give: [`probing::probe`], [`tuning::tune`], [`sweeping::sweep`],
 //!   [`rehearsing::rehearse`], [`experimenting::experiment`].
 //! - What runs do, and did: [`status::list`], [`recorded::evaluate`], [`history::history`].
@@ -69,6 +69,7 @@ pub mod database;
 pub mod denied;
 pub mod devices;
 pub mod diff;
+pub mod drill;
 pub mod emptied;
 mod ended;
 mod ending;

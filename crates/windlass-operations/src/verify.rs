@@ -37,6 +37,7 @@ use crate::settings::RunSettings;
 use crate::snapshots::SnapshotImage;
 use crate::watch::{Ended, Watching};
 
+pub(crate) use inspect::{ask, first_answer, inspect_and_ask};
 pub use outcome::{
     BadSets, Findings, Inspected, NotRead, Opening, SetResult, VerifiedImage, VerifiedLog,
     VerifiedMoment, VerifiedSet, VerifiedSets, VerifyOutcome, VerifyStep,
@@ -100,11 +101,15 @@ pub fn verify_not_begun(
     set: &SetRequest,
     (ending, text): (Ending, &str),
 ) {
-    let first = set.words.first().map(PathBuf::as_path);
-    let series = series(set, first);
+    let series = series_of(set);
     let about = (caller, watching, &HookCommands::default());
     let run = Run::new(about, "verify", (&series, &series), &Cancel::new());
     run.failed(ending, text);
+}
+
+/// The subject of the metrics of a run that reads these sets.
+pub(crate) fn series_of(request: &SetRequest) -> String {
+    series(request, request.words.first().map(PathBuf::as_path))
 }
 
 /// The subject of the metrics: the names in the configuration, else the directory of this stripe,

@@ -24,7 +24,7 @@ mod structure;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use postgres::Client;
+use postgres::{Client, SimpleQueryMessage, SimpleQueryRow};
 use windlass_engine::Cancel;
 
 use crate::error::{IoContext, PostgresError, SqlContext};
@@ -34,6 +34,28 @@ use relations::Relation;
 
 /// What a fault is in if no relation of its database can be checked.
 const UNUSABLE: &str = "the whole database";
+
+/// Asks an opened server something, in this database or in one that always exists. Columns are
+/// separated by `|` and rows by line breaks; nulls are empty.
+pub fn ask(server: &Server, database: Option<&str>, sql: &str) -> Result<String, PostgresError> {
+    let connection = server.connection();
+    let database = database.unwrap_or(&connection.database);
+    let mut session = relations::session(connection, database)?;
+    // Whoever asks names tables as the database's own users do.
+    session
+        .batch_execute("RESET ALL")
+        .doing("ask the database")?;
+    let messages = session.simple_query(sql).doing("ask the database")?;
+    let rows = messages.iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    });
+    let row = |row: &SimpleQueryRow| {
+        let values = (0..row.len()).map(|index| row.get(index).unwrap_or_default());
+        values.collect::<Vec<_>>().join("|")
+    };
+    Ok(rows.map(row).collect::<Vec<_>>().join("\n"))
+}
 
 /// Checks every database of an opened server. The server must be writable, because Windlass may
 /// have to install amcheck. `data` is the server's data directory. `jobs` sessions and readers work

@@ -87,7 +87,7 @@ pub use facts::{
     BadFile, ChecksumFacts, ClusterFacts, ConfigurationFault, DatabaseFacts, KIND, Outgoing,
     Tablespace,
 };
-pub use inspect::{Inspection, RelationFault, inspect};
+pub use inspect::{Inspection, RelationFault, ask, inspect};
 pub use layouts::PageRelation;
 pub use load::{Load, LoadCounts, LoadTables, PAGES_OF_SCALE, Transaction};
 pub use lsn::{Lsn, Segment, Timeline};

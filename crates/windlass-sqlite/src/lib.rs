@@ -78,7 +78,7 @@ pub use error::SqliteError;
 pub use extents::SharedExtents;
 pub use facts::{DatabaseFacts, JournalMode, KIND};
 pub use header::{DATABASE_HEADER_BYTES, DATABASE_MAGIC, DatabaseHeader};
-pub use open::{Inspection, ShownDatabase, inspect, shown};
+pub use open::{Inspection, ShownDatabase, ask, inspect, shown};
 pub use outcome::BackupOutcome;
 pub use overwrite::{Overwrite, comparable_first_page, is_lock_page, shape_of_state};
 pub use pinned::{PinnedReader, PinnedState};

@@ -8,6 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use windlass_engine::counted;
 use windlass_media::{Facts, FileNo, FileTable};
@@ -52,6 +53,41 @@ pub struct Inspection {
     pub faults: Vec<(String, String)>,
     /// What does not match the schema, or could not be checked.
     pub warnings: Vec<(String, String)>,
+}
+
+/// Asks a database that nobody writes to something. Columns are separated by `|` and rows by line
+/// breaks; nulls are empty.
+pub fn ask(path: &Path, sql: &str) -> Result<String, SqliteError> {
+    let failed = |source| SqliteError::Sqlite {
+        action: "ask",
+        path: path.to_path_buf(),
+        source,
+    };
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let database = Connection::open_with_flags(path, flags).map_err(failed)?;
+    let answered = || -> rusqlite::Result<String> {
+        let mut statement = database.prepare(sql)?;
+        let columns = statement.column_count();
+        let mut rows = statement.query([])?;
+        let mut lines = Vec::new();
+        while let Some(row) = rows.next()? {
+            let values = (0..columns).map(|index| row.get_ref(index).map(shown_value));
+            lines.push(values.collect::<rusqlite::Result<Vec<_>>>()?.join("|"));
+        }
+        Ok(lines.join("\n"))
+    };
+    answered().map_err(failed)
+}
+
+fn shown_value(value: ValueRef<'_>) -> String {
+    match value {
+        ValueRef::Null => String::new(),
+        ValueRef::Integer(number) => number.to_string(),
+        ValueRef::Real(number) => number.to_string(),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+            String::from_utf8_lossy(bytes).into_owned()
+        }
+    }
 }
 
 /// Lets SQLite check a database that nobody writes to.

@@ -9,6 +9,7 @@ mod coding;
 mod command_lines;
 #[cfg(test)]
 mod documented;
+mod drill;
 mod examples;
 mod expire;
 mod files;
@@ -37,6 +38,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use choice::{Choice, WHICH_OF_ALL};
 pub use coding::Coding;
+pub use drill::Drill;
 pub use expire::Expire;
 pub use files::{check as check_paths, named as named_files};
 pub use history::History;
@@ -175,6 +177,9 @@ pub enum Command {
     /// Show what is running now: backups, restores, verifications, mounts
     #[command(after_long_help = examples::STATUS)]
     Status,
+    /// Prove that a backup can be used: open it, check it, ask it, without a restore
+    #[command(after_long_help = examples::DRILL)]
+    Drill(Box<Drill>),
     /// Show what was run when, how fast, and what changed
     #[command(after_long_help = examples::HISTORY)]
     History(History),

@@ -6,6 +6,7 @@ mod check;
 mod close;
 mod detach;
 mod diff;
+mod drill;
 mod events;
 mod expire;
 mod extract;
@@ -40,6 +41,7 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Verify(arguments) => verify::run(global, &arguments),
         Command::Info(arguments) => info::run(global, &arguments),
         Command::Diff(arguments) => diff::run(global, &arguments),
+        Command::Drill(arguments) => drill::run(global, &arguments),
         Command::History(arguments) => history::run(global, &arguments),
         Command::Events(arguments) => events::run(global, &arguments),
         Command::Expire(arguments) => expire::run(global, &arguments),

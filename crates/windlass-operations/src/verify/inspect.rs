@@ -38,6 +38,18 @@ pub(super) fn opened(
     settings: &OpenSettings,
     cancel: &Cancel,
 ) -> Result<Inspected, OperationError> {
+    let (inspected, ()) = inspect_and_ask(caller, what, settings, cancel, |_| Ok(()))?;
+    Ok(inspected)
+}
+
+/// Opens an image, asks something, and checks what is in it.
+pub(crate) fn inspect_and_ask<T>(
+    caller: &Caller,
+    what: &ToOpen,
+    settings: &OpenSettings,
+    cancel: &Cancel,
+    ask: impl FnOnce(&Opened) -> Result<T, OperationError>,
+) -> Result<(Inspected, T), OperationError> {
     let begun = Instant::now();
     let settings = OpenSettings {
         name: None,
@@ -46,6 +58,10 @@ pub(super) fn opened(
     };
     let observer: Arc<dyn Observer> = Arc::new(WithoutFull(Arc::clone(&caller.observer)));
     let mut opened = Opened::open(&observer, what, &settings, cancel)?;
+    let answers = match ask(&opened) {
+        Ok(answers) => answers,
+        Err(error) => return Err(opened.explained(error)),
+    };
     let findings = match &opened {
         Opened::Postgres { server, view } => {
             let jobs = std::thread::available_parallelism().map_or(2, usize::from);
@@ -64,11 +80,36 @@ pub(super) fn opened(
         Ok(findings) => findings,
         Err(error) => return Err(opened.explained(error)),
     };
-    Ok(Inspected {
+    let inspected = Inspected {
         findings,
         set_is_damaged: opened.close()?,
         seconds: begun.elapsed().as_secs_f64(),
-    })
+    };
+    Ok((inspected, answers))
+}
+
+/// Asks an opened database something. Columns are separated by `|`, rows by line breaks.
+pub(crate) fn ask(
+    opened: &Opened,
+    name: Option<&str>,
+    sql: &str,
+) -> Result<String, OperationError> {
+    match opened {
+        Opened::Postgres { server, .. } => Ok(windlass_postgres::ask(server, name, sql)?),
+        Opened::Sqlite { database, .. } => {
+            let answer = read_apart(database, || windlass_sqlite::ask(database, sql))?;
+            Ok(answer?)
+        }
+    }
+}
+
+/// Waits until the database answers.
+pub(crate) fn first_answer(opened: &Opened) -> Result<(), OperationError> {
+    let question = match opened {
+        Opened::Postgres { .. } => "select count(*) from pg_class",
+        Opened::Sqlite { .. } => "select count(*) from sqlite_schema",
+    };
+    ask(opened, None, question).map(drop)
 }
 
 /// Passes on what happens, except that the scratch directory is full. The failure of the whole

@@ -106,7 +106,8 @@ impl Inspected {
         faults as u64
     }
 
-    fn has_warnings(&self) -> bool {
+    /// Whether something could not be checked.
+    pub fn has_warnings(&self) -> bool {
         match &self.findings {
             Findings::Postgres(found) => !found.unchecked.is_empty(),
             Findings::Sqlite(found) => !found.warnings.is_empty(),

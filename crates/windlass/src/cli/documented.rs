@@ -34,6 +34,7 @@ fn page_of(command: &str) -> &'static str {
         "mount" => "manual/mount.md",
         "open" | "close" => "manual/open.md",
         "check" => "manual/operations.md",
+        "drill" => "manual/drill.md",
         "history" => "manual/history.md",
         "status" | "events" => "events.md",
         "plan" | "tune" | "lab" | "lab probe" | "lab sweep" | "lab rehearse" | "lab pages" => {

@@ -267,6 +267,19 @@ Examples:
   windlass status --json
       The same for a program.";
 
+/// `windlass drill --help`
+pub const DRILL: &str = "\
+Examples:
+  windlass drill shop
+      Open the newest backup of the configured database shop, and let the database's own tools
+      check it.
+  windlass drill /backup/pg --dbname shop --query 'select count(*) > 0 from orders' --expect t
+      Ask it, too, and fail if the answer is another one.
+  windlass drill /backup/pg --random
+      Draw one of the sets, so that old ones are proven, too.
+
+The result is kept in the history: `windlass history` says when a backup was last proven.";
+
 /// `windlass history --help`
 pub const HISTORY: &str = "\
 Examples:

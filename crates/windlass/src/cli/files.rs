@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use windlass_engine::{EngineError, Outputs, partial_path};
 
 use super::{
-    Backup, Cli, Command, Expire, History, Hold, Lab, Merge, Repair, Restore, Snapshot, Verify,
-    Watching,
+    Backup, Cli, Command, Drill, Expire, History, Hold, Lab, Merge, Repair, Restore, Snapshot,
+    Verify, Watching,
 };
 use crate::exit::Failure;
 
@@ -65,6 +65,7 @@ fn of(cli: &Cli) -> Files {
             files.add([&events.file], "the events are read from there");
             files.add(&events.html, "the page is written there");
         }
+        Command::Drill(drill) => files.of_drill(drill),
         Command::History(history) => files.of_history(history),
         Command::Tune(tune) => {
             files.add([PathBuf::from(&tune.database)], DATABASE);
@@ -163,6 +164,12 @@ impl Files {
         self.of_set(&verify.set);
         self.add(&verify.opening.scratch, SCRATCH);
         self.of_watching(&verify.watching);
+    }
+
+    fn of_drill(&mut self, drill: &Drill) {
+        self.of_set(&drill.set);
+        self.add(&drill.opening.scratch, SCRATCH);
+        self.add(&drill.metrics_file, "the metrics of this run go there");
     }
 
     fn of_history(&mut self, history: &History) {

@@ -5,7 +5,7 @@ mod all;
 mod image;
 mod logs;
 mod moment;
-mod relations;
+pub(super) mod relations;
 mod show;
 
 use std::sync::Arc;

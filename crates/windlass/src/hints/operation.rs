@@ -6,6 +6,7 @@ use nix::libc::{EMFILE, ENFILE};
 use windlass_engine::{EngineError, place_hint_for_all};
 use windlass_model::ModelError;
 use windlass_operations::denied::Denied;
+use windlass_operations::drill::DrillError;
 use windlass_operations::expire::ExpireError;
 use windlass_operations::extract::ExtractError;
 use windlass_operations::kept::KeptError;
@@ -104,6 +105,14 @@ fn of_place(error: &OperationError) -> (String, Option<String>) {
             let said = super::repair::hint(inner);
             (chain(error.to_string(), inner), Some(said.to_owned()))
         }
+        OperationError::Drill(DrillError::Chosen) => (
+            format!("--random: {error}"),
+            said("Name a directory or a configured database, without @WHICH."),
+        ),
+        OperationError::Drill(_) => (
+            error.to_string(),
+            said("Make a backup first, or name the place that has one."),
+        ),
         OperationError::History(error) => super::history::words(error),
         OperationError::Plan(inner) => super::plan::words(inner),
         OperationError::Sweep(inner) => super::experiments::sweep(inner),

@@ -12,6 +12,7 @@ mod clusters;
 mod delta;
 mod diff;
 mod documents;
+mod drill;
 mod endings;
 mod events;
 mod expire;

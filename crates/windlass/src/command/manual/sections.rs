@@ -205,6 +205,7 @@ fn beside(words: &str) -> &'static [&'static str] {
         "lab probe" | "lab sweep" | "lab rehearse" | "lab pages" => &["lab", "plan", "tune"],
         "events" | "status" => &["backup", "restore", "verify", "history"],
         "history" => &["info", "status", "events"],
+        "drill" => &["verify", "open", "history"],
         "check" => &["backup", "verify"],
         "receive" => &["archive-push", "restore"],
         "archive-push" => &["archive-get", "receive", "restore"],

@@ -67,7 +67,7 @@ struct Findings {
 }
 
 /// Prints what was found.
-pub(super) fn print(found: &Inspected, quiet: bool) {
+pub(in crate::command) fn print(found: &Inspected, quiet: bool) {
     let (findings, damaged) = (of(found), found.is_damaged());
     let opened = format!("{}, in {}", findings.summary, duration(found.seconds));
     if damaged || !quiet {
@@ -86,14 +86,14 @@ pub(super) fn print(found: &Inspected, quiet: bool) {
 }
 
 /// Prints what could not be checked.
-pub(super) fn warn(found: &Inspected) {
+pub(in crate::command) fn warn(found: &Inspected) {
     for Finding { name, what } in of(found).warnings {
         output::note(&format!("warning: {name}: {what}"));
     }
 }
 
 /// What was found, in JSON.
-pub(super) fn document(found: &Inspected) -> Value {
+pub(in crate::command) fn document(found: &Inspected) -> Value {
     let findings = of(found);
     let mut document = findings.document;
     document["damaged"] = findings.faults.iter().map(shown).collect();

@@ -1,0 +1,82 @@
+//! Which moment a drill opens.
+
+use std::sync::Arc;
+
+use windlass_engine::{OpenSet, SetState};
+
+use super::{DrillError, DrillRequest};
+use crate::caller::Caller;
+use crate::error::OperationError;
+use crate::opened::{OpenSettings, ToOpen};
+use crate::places::{self, LocatedSet, Named, Which};
+use crate::recovery::{self, Plan};
+
+/// The set that is opened, and how it goes on.
+pub(super) struct Picked {
+    pub(super) found: LocatedSet,
+    pub(super) set: Arc<OpenSet>,
+    plan: Option<Plan>,
+}
+
+impl Picked {
+    /// What to open. The log of a SQLite database goes over a restored file only.
+    pub(super) fn to_open(&self, settings: &OpenSettings) -> Result<ToOpen, OperationError> {
+        let what = ToOpen::set(&self.set, settings.cache_bytes)?;
+        Ok(match self.plan.as_ref().and_then(Plan::of_cluster) {
+            Some(plan) => what.recovering(plan.recovery.clone()),
+            None => what,
+        })
+    }
+
+    /// What is opened, in words.
+    pub(super) fn title(&self) -> String {
+        let id = self.set.set_id();
+        match self.plan.as_ref().and_then(Plan::of_cluster) {
+            Some(plan) => format!("set {id} with its log up to {}", plan.recovery.point),
+            None => format!("set {id}"),
+        }
+    }
+}
+
+/// The newest moment, the one that was asked for, or a set that is drawn.
+pub(super) fn pick(caller: &Caller, request: &DrillRequest) -> Result<Picked, OperationError> {
+    let mut sets = request.set.clone();
+    if let Some(seed) = request.seed {
+        sets.choice.which = Some(drawn(caller, request, seed)?);
+    }
+    let (found, set, plan) = recovery::choose(caller, &sets, Some(&request.moment))?;
+    Ok(Picked {
+        found,
+        set: Arc::new(set),
+        plan,
+    })
+}
+
+/// One of the sealed sets. The same seed draws the same one, as long as the sets are the same.
+fn drawn(caller: &Caller, request: &DrillRequest, seed: u64) -> Result<Which, OperationError> {
+    let named = Named::new(&caller.quiet(), &request.set)?;
+    if named.choice.which.is_some() || !named.are_directories() {
+        return Err(DrillError::Chosen.into());
+    }
+    named.check_one()?;
+    let list = places::list(&named.paths)?;
+    let sets = named.sets(&list.sets, list.unknown.is_empty())?;
+    let sealed: Vec<_> = sets
+        .into_iter()
+        .filter(|set| matches!(set.state, SetState::Sealed))
+        .collect();
+    let places = named.places();
+    let count = sealed.len() as u64;
+    let index = mixed(seed).checked_rem(count);
+    let set = index.and_then(|index| sealed.get(usize::try_from(index).ok()?));
+    let set = set.ok_or(DrillError::NothingToDraw { places })?;
+    Ok(Which::Id(set.set_id.to_string()))
+}
+
+/// A number in which each bit depends on each bit of the seed (the last step of SplitMix64).
+fn mixed(seed: u64) -> u64 {
+    let mut value = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}

@@ -5,13 +5,15 @@
     format-reader.py STRIPE [STRIPE ...] --file PATH > OUT  one file's bytes, checked
     format-reader.py OBJECT.wlog > OUT                      what a log object holds, checked
     format-reader.py --frame STORED RAW_BYTES > OUT         one frame of pages, stored without a codec
+    format-reader.py ... --identity FILE                    for an encrypted set: an identity of age
 
 For a set that builds on others, name the stripes of all of them.
 
 Python's standard library and nothing else. What it lacks: zstd (the `zstd` program stands in, for
 footers and frames), LZ4 (frames of that codec are refused), BLAKE3 (hashes are not checked, and the
 program says so). CRC-32Cs, lengths, order and "must be zero" are checked, frame by frame. Pages that were
-taken apart are put together by pages_reader.py, beside this file.
+taken apart are put together by pages_reader.py, beside this file. An encrypted set needs the program
+`age`, which opens its envelopes, and the package `cryptography` (Debian: age, python3-cryptography).
 """
 
 import json
@@ -23,6 +25,8 @@ import sys
 import pages_reader
 
 SECTIONS = {1: "directory", 2: "stripes", 3: "files", 4: "facts", 5: "superseded", 6: "base"}
+# Where identities of age are, if that was said.
+IDENTITY = []
 CODECS = {0: "none", 1: "lz4", 2: "zstd", 3: "zero"}
 
 
@@ -141,6 +145,58 @@ class Fields:
         return self.bytes(self.take("H"))
 
 
+class Cipher:
+    """Decrypts what belongs to one set."""
+
+    def __init__(self, key, set_id):
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+        def derived(what, size=32):
+            return HKDF(hashes.SHA256(), size, set_id, b"windlass " + what).derive(key)
+
+        self.set_id, self.check = set_id, derived(b"check", 16)
+        self.frames, self.structures = AESGCM(derived(b"frames")), AESGCM(derived(b"structures"))
+
+    def open(self, key, kind, about, sealed, what):
+        from cryptography.exceptions import InvalidTag
+
+        need(len(sealed) >= 28, f"{what}: too short to be encrypted")
+        try:
+            return key.decrypt(sealed[:12], sealed[12:], kind + b"\0" + about)
+        except InvalidTag:
+            raise Damage(f"{what}: changed, moved, or of another set") from None
+
+    def block(self, head, sealed):
+        return self.open(self.structures, b"block", head, sealed, "index block")
+
+    def section(self, stripe, head, sealed):
+        about = self.set_id + struct.pack("<H", stripe) + head
+        return self.open(self.structures, b"section", about, sealed, "section")
+
+    def frame(self, frame, sealed):
+        _, _, raw, _, codec, pieces, page = frame
+        layout, laid = (page[2], page[1]) if page else (0, raw)
+        about = self.set_id + struct.pack("<BHII", codec, layout, raw, laid)
+        about += b"".join(struct.pack("<IIQIB3s", *piece) for piece in pieces)
+        return self.open(self.frames, b"frame", about, sealed, "frame")
+
+
+def cipher_of(set_id, check, envelopes):
+    """The cipher of a set: the program `age` opens one of its envelopes."""
+    names = ", ".join(name.decode() for name, _ in envelopes)
+    need(IDENTITY, f"the set is encrypted to {names}: name --identity FILE")
+    for _, envelope in envelopes:
+        command = ["age", "--decrypt", "--identity", IDENTITY[0]]
+        done = subprocess.run(command, input=envelope, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        if done.returncode == 0 and len(done.stdout) == 32:
+            cipher = Cipher(done.stdout, set_id)
+            if cipher.check == check:
+                return cipher
+    raise Damage(f"the identity opens no envelope of the set, which is encrypted to {names}")
+
+
 class Stripe:
     def __init__(self, path):
         self.path, self.file = path, open(path, "rb")
@@ -160,7 +216,7 @@ class Stripe:
         head = Fields(self.read(0, 64))
         magic, version, features, self.header_bytes = head.take("8sHHI")
         need(magic == b"WNDLASS\x01", f"{self.path}: not a stripe")
-        need(version == 1 and features in (0, 1), f"{self.path}: a newer format")
+        need(version == 1 and features < 4, f"{self.path}: a newer format")
         need(512 <= self.header_bytes <= 1 << 20, "header: length")
         block = self.read(0, self.header_bytes)
         check_crc(block, "header")
@@ -168,8 +224,13 @@ class Stripe:
         self.set_id, self.stripe, count = head.take("16sHH")
         self.alignment, self.transfer_bytes, self.frame_bytes, self.created = head.take("IIIq")
         role, encryption = head.take("BB")
-        need((role, encryption) == (0, 0) and is_zero(head.bytes(6)), "header: a newer feature")
+        need((role, encryption) == (0, features >> 1) and is_zero(head.bytes(6)), "header: a newer feature")
         self.locations = [head.string() for _ in range(count)]
+        self.cipher = None
+        if encryption:
+            check, count = head.take("16sH")
+            envelopes = [(head.string(), head.string()) for _ in range(count)]
+            self.cipher = cipher_of(self.set_id, check, envelopes)
         need(is_zero(block[head.at : -4]), "header: padding")
 
     def read_seal(self):
@@ -199,8 +260,12 @@ class Stripe:
         self.sections = {}
         for kind, flags, raw_bytes, stored_bytes in heads:
             stored = head.bytes(stored_bytes)
-            need(flags & ~0x101 == 0 and (kind in SECTIONS or not flags & 1), "footer: a newer section")
-            need(raw_bytes <= 200 * stored_bytes + 65536, "footer: a bomb")
+            need(flags & ~0x301 == 0 and (kind in SECTIONS or not flags & 1), "footer: a newer section")
+            need(bool(flags & 0x200) == bool(self.cipher), "footer: only the section or its set is encrypted")
+            if self.cipher:
+                about = struct.pack("<IIQ", kind, flags, raw_bytes)
+                stored = self.cipher.section(stripe if kind == 1 else 0xFFFF, about, stored)
+            need(raw_bytes <= 200 * len(stored) + 65536, "footer: a bomb")
             if kind in SECTIONS:
                 raw = unzstd(stored) if flags & 0x100 else stored
                 need(len(raw) == raw_bytes, "footer: a section is not as long as stated")
@@ -227,11 +292,18 @@ class Stripe:
             start, length, frame_count, piece_count, total, paged = head.take("QQIIII")
             need(magic == b"WNDLINDX" and (set_id, stripe) == (self.set_id, self.stripe), "index block: foreign")
             need((found, start, start + length, total) == (number, region, offset, size), "index block: misplaced")
-            need(zero == 0 and paged in (0, 1), "index block: reserved")
+            need(zero == 0 and paged < 4, "index block: reserved")
+            need(bool(paged & 2) == bool(self.cipher), "index block: only it or its set is encrypted")
+            paged &= 1
+            if self.cipher:
+                sealed = (40 if paged else 24) * frame_count + 24 * piece_count + 28
+                need(is_zero(block[64 + sealed : -4]), "index block: padding")
+                head = Fields(self.cipher.block(block[:64], block[64 : 64 + sealed]))
             form = "QIIIBBHIIHHI" if paged else "QIIIBBH"
             frames = [head.take(form) for _ in range(frame_count)]
             pieces = iter([head.take("IIQIB3s") for _ in range(piece_count)])
-            need(is_zero(block[head.at : -4]), "index block: padding")
+            need(self.cipher or is_zero(block[head.at : -4]), "index block: padding")
+            longer = 28 if self.cipher else 0
             position = start
             for at, stored, raw, crc, codec, flags, count, *page in frames:
                 need(flags == 0 and codec in CODECS, "frame: a newer feature")
@@ -240,7 +312,7 @@ class Stripe:
                 need(not page or page[1] == raw or page[2] and page[1] < raw and codec != 3, "frame: laid out length")
                 need(0 <= at - position < self.alignment, "frame: out of order")
                 need(is_zero(self.read(position, at - position)), "padding between frames")
-                need(stored <= self.frame_bytes and raw <= self.frame_bytes, "frame: too large")
+                need(stored <= self.frame_bytes + longer and raw <= self.frame_bytes, "frame: too large")
                 position = at + stored
                 own = [next(pieces) for _ in range(count)]
                 need(sum(piece[1] for piece in own) == raw, "frame: pieces do not add up")
@@ -252,6 +324,8 @@ class Stripe:
         at, stored, raw, crc, codec, _, page = frame
         data = self.read(at, stored)
         need(crc32c(data) == crc, f"{self.path}: frame at {at}: checksum mismatch")
+        if self.cipher and codec != 3:
+            data = self.cipher.frame(frame, data)
         if codec == 3:
             need(stored == 0, "frame of zeros is stored")
             data = bytes(raw)
@@ -452,6 +526,10 @@ def main(arguments):
     if "--file" in arguments[:-1]:
         at = arguments.index("--file")
         path = arguments[at + 1].encode()
+        del arguments[at : at + 2]
+    if "--identity" in arguments[:-1]:
+        at = arguments.index("--identity")
+        IDENTITY.append(arguments[at + 1])
         del arguments[at : at + 2]
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.exit(__doc__)

@@ -303,7 +303,8 @@ install_promtool() {
 install_for_tests() {
     need_rust
     need shellcheck:shellcheck sqlite3:sqlite3 strace:strace mkfs.xfs:xfsprogs mkfs.ext4:e2fsprogs mkfs.btrfs:btrfs-progs prlimit:util-linux \
-        pgrep:procps mandoc:mandoc systemd-analyze:systemd python3:python3 zstd:zstd
+        pgrep:procps mandoc:mandoc systemd-analyze:systemd python3:python3 zstd:zstd age:age
+    python3 -c 'import cryptography' 2>/dev/null || apt_install python3-cryptography
     need chromium:chromium openssl:openssl
     need_cargo_deny
     need_fuse

@@ -158,7 +158,7 @@ impl BackupRun {
         let (full, full_out) = unbounded::<Filled>();
         let (chunks, chunks_out) = bounded::<Chunk>(self.shared.pool.most().max(2));
         self.units = Some(units);
-        let compress = self.options.compresses();
+        let compress = self.options.has_outputs();
         let inputs = inputs_max(self.shared.pool.most(), self.options.outputs());
         let depth = read_depth(inputs, plan.readers);
         for stream in 0..plan.readers {
@@ -221,6 +221,7 @@ impl BackupRun {
         let (hook, adaptive) = (Arc::clone(&self.hook), self.adaptive.clone());
         let frame_bytes = self.options.plan.frame_bytes;
         let page_frames = self.options.page_frames;
+        let cipher = self.options.cipher().cloned();
         let body = move || {
             let compressor = Compressor {
                 shared: &shared,
@@ -233,6 +234,7 @@ impl BackupRun {
                 rung: None,
                 compress,
                 page_frames,
+                cipher: cipher.as_deref(),
                 frame_bytes,
                 output: Chunk::empty(),
             };

@@ -14,6 +14,7 @@
 
 mod cover;
 mod findings;
+mod locked;
 mod parts;
 mod report;
 mod survey;
@@ -31,6 +32,7 @@ use crate::target::Discard;
 use crate::waits::Stage;
 
 use findings::Findings;
+pub use locked::{LockedSet, check_locked};
 pub use report::{
     ByteRange, DAMAGE_LISTED_MAX, Damage, DamageReport, DamagedPart, FileRange, LOST_LISTED_MAX,
     LostFile,

@@ -4,17 +4,18 @@ mod hints;
 mod operation;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use windlass_media::{FileNo, FormatError, SetId, StripeIndex};
 
+use crate::keys::KeyFault;
 use crate::mismatch::Mismatch;
 use crate::resource::StageName;
 use crate::setting::{Setting, SettingFault};
 pub use hints::{FILE_SIZE_LIMIT, place_hint_for_all};
-use hints::{damage_hint, device_words, mixed_words, place_hint};
+use hints::{damage_hint, device_words, locked_words, mixed_words, place_hint};
 pub use operation::DeviceOperation;
-pub(crate) use operation::read_error;
+pub(crate) use operation::{damage, read_error};
 
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
@@ -163,6 +164,16 @@ pub enum EngineError {
     SetRemoved {
         /// The set.
         set: SetId,
+    },
+    /// The set is encrypted, and no key that is here opens it.
+    #[error("set {set} is encrypted: {}", locked_words(fault, recipients))]
+    Locked {
+        /// The set.
+        set: SetId,
+        /// Who can open it.
+        recipients: Vec<String>,
+        /// Why no key opens it.
+        fault: KeyFault,
     },
     /// A stripe of the set was not found.
     #[error("stripe {stripe} of set {set} is missing (it was written to {location})")]
@@ -482,13 +493,4 @@ fn device_hint(operation: DeviceOperation, source: &io::Error) -> Option<&'stati
         }
         _ => return None,
     })
-}
-
-/// Damage of a stripe.
-pub(crate) fn damage(location: &Path, offset: u64, source: FormatError) -> EngineError {
-    EngineError::Damage {
-        location: location.to_string_lossy().into_owned(),
-        offset,
-        source,
-    }
 }

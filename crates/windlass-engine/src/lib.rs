@@ -45,6 +45,7 @@ mod error;
 mod events;
 mod growth;
 mod json;
+mod keys;
 mod live;
 mod mismatch;
 mod options;
@@ -84,7 +85,7 @@ pub use buffer::{Buffer, Occupancy, Pool, Role, inputs_max, read_depth};
 pub use cancel::Cancel;
 pub use check::{
     ByteRange, DAMAGE_LISTED_MAX, Damage, DamageReport, DamagedPart, FileRange, LOST_LISTED_MAX,
-    LostFile, Survey, Verification, verify, verify_index,
+    LockedSet, LostFile, Survey, Verification, check_locked, verify, verify_index,
 };
 pub use cleanup::{CleanedUp, clean_up, clean_up_within};
 pub use device::{
@@ -96,10 +97,11 @@ pub use events::{
     EventSummary,
 };
 pub use json::to_json;
+pub use keys::{KeyFault, Keys, NoKeys};
 pub use live::{Live, LiveDevice, LiveLimit, Meter};
 pub use mismatch::Mismatch;
 pub use options::{
-    BackupOptions, BufferPlan, BufferRequest, DEVICE_DEPTH, FRAME_BYTES_DEFAULT,
+    BackupOptions, BufferPlan, BufferRequest, DEVICE_DEPTH, Encryption, FRAME_BYTES_DEFAULT,
     MEMORY_LIMIT_DEFAULT, TRANSFER_BYTES_DEFAULT, TRANSFER_BYTES_MAX, TRANSFER_BYTES_MIN,
     default_buffer_count,
 };
@@ -116,10 +118,11 @@ pub use restore::{FittedOptions, RestoreOptions, TARGET_WRITERS, restore, target
 pub use ring::{Ring, RingDone};
 pub use set::{
     Ancestor, FoundSet, Lineage, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, Removal,
-    StripeGlance, UpperLayers, UpperRange, glance, hold_path, set_of_stripe,
+    StripeGlance, UpperLayers, UpperRange, glance, hold_path, key_file_of, key_of_set,
+    set_of_stripe,
 };
 pub use setting::{Setting, SettingFault};
-pub use storage::{Files, Keep, Kept, Lies, PlaceFile, ReadAt, Storage};
+pub use storage::{Files, Keep, Kept, Keyed, Lies, PlaceFile, ReadAt, Storage};
 pub use stripe_name::{PARTIAL_SUFFIX, STRIPE_SUFFIX, partial_path};
 pub use target::{Changed, DirectoryTarget, Discard, Existing, Target, TargetLayout};
 pub use units::{

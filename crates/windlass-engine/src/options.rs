@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::sync::Arc;
 
-use windlass_media::{ALIGNMENT_MAX, ALIGNMENT_MIN, Codec, saturated};
+use windlass_media::{ALIGNMENT_MAX, ALIGNMENT_MIN, Codec, Lock, SetCipher, saturated};
 
 use crate::adaptive::CodecRange;
 use crate::error::EngineError;
@@ -302,6 +302,17 @@ pub struct BackupOptions {
     /// Put pages that were taken apart together again before they are stored, and compare them.
     /// Without that, only readers notice a mistake of the encoder, by the checksum of the frame.
     pub frame_proof: bool,
+    /// How the set is encrypted, if it is.
+    pub encryption: Option<Encryption>,
+}
+
+/// The encryption of one set.
+#[derive(Clone, Debug)]
+pub struct Encryption {
+    /// Who can read the set. It stands in each header.
+    pub lock: Lock,
+    /// Encrypts. It was made for the id of the set.
+    pub cipher: Arc<SetCipher>,
 }
 
 /// How many bytes a compressor needs for each byte of a frame to take pages apart: most of them are
@@ -315,19 +326,29 @@ impl BackupOptions {
         u64::from(apart) * self.plan.pages_bytes()
     }
 
-    /// How many buffers compressors hold as outputs beside their inputs. Without compression, the
-    /// input is the output.
+    /// How many buffers compressors hold as outputs beside their inputs. Without compression and
+    /// encryption, the input is the output.
     pub(crate) fn outputs(&self) -> usize {
-        if self.compresses() {
+        if self.has_outputs() {
             self.plan.compressors
         } else {
             0
         }
     }
 
-    /// Whether frames are made in buffers of their own. If not, the input is also the output.
+    /// Whether there is a codec.
     pub(crate) fn compresses(&self) -> bool {
         self.codec != Codec::None || self.range.is_some()
+    }
+
+    /// Whether frames are made in buffers of their own. If not, the input is also the output.
+    pub(crate) fn has_outputs(&self) -> bool {
+        self.compresses() || self.encryption.is_some()
+    }
+
+    /// What encrypts.
+    pub(crate) fn cipher(&self) -> Option<&Arc<SetCipher>> {
+        self.encryption.as_ref().map(|it| &it.cipher)
     }
 }
 

@@ -122,14 +122,17 @@ pub enum SetState {
     Damaged(EngineError),
     /// This user may not read a stripe.
     Denied(EngineError),
+    /// It is sealed and encrypted, and there is no key that says more.
+    Locked(EngineError),
 }
 
 impl SetState {
     /// The state of a set with a stripe that cannot be used.
     fn of_fault(fault: EngineError) -> Self {
-        match fault.is_denied() {
-            true => Self::Denied(fault),
-            false => Self::Damaged(fault),
+        match fault {
+            EngineError::Locked { .. } => Self::Locked(fault),
+            fault if fault.is_denied() => Self::Denied(fault),
+            fault => Self::Damaged(fault),
         }
     }
 
@@ -141,6 +144,7 @@ impl SetState {
             Self::Incomplete(_) => "incomplete",
             Self::Damaged(_) => "damaged",
             Self::Denied(_) => "not readable",
+            Self::Locked(_) => "encrypted",
         }
     }
 
@@ -148,7 +152,10 @@ impl SetState {
     pub fn fault(&self) -> Option<&EngineError> {
         match self {
             Self::Sealed | Self::Unfinished => None,
-            Self::Incomplete(fault) | Self::Damaged(fault) | Self::Denied(fault) => Some(fault),
+            Self::Incomplete(fault)
+            | Self::Damaged(fault)
+            | Self::Denied(fault)
+            | Self::Locked(fault) => Some(fault),
         }
     }
 }

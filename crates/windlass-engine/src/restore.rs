@@ -101,7 +101,7 @@ impl FittedOptions {
 
 /// A buffer must hold a frame, the padding before and after it, and the alignment of a direct read.
 fn buffer_bytes(header: &StripeHeader) -> usize {
-    header.frame_bytes as usize + 2 * header.alignment as usize + 2 * 4096
+    header.stored_bytes_max() as usize + 2 * header.alignment as usize + 2 * 4096
 }
 
 /// Restores a set to a target, with what it takes from the sets that it builds on. Ends at the

@@ -14,6 +14,7 @@ pub(crate) mod places;
 pub(crate) mod removal;
 pub(crate) mod stripe;
 mod tally;
+mod unlock;
 mod upper;
 
 use std::io;
@@ -34,6 +35,8 @@ pub use removal::{Removal, hold_path};
 pub use stripe::OpenStripe;
 use stripe::{open_stripe, peek_header};
 pub(crate) use tally::Tally;
+pub(crate) use unlock::cipher_of;
+pub use unlock::{key_file_of, key_of_set};
 pub use upper::{UpperLayers, UpperRange};
 
 /// How much memory a set's metadata may take, unless the user sets it. Ten million files fit.

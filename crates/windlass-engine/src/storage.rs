@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::EngineError;
+use crate::keys::{Keys, NoKeys};
 pub(crate) use files::FileBytes;
 pub use files::Files;
 
@@ -91,6 +92,11 @@ pub trait Storage: Debug + Send + Sync {
     /// Hands over every file of a place once, in any order. What lies deeper is left out.
     fn list(&self, place: &Path, each: &mut dyn FnMut(PlaceFile)) -> Result<(), EngineError>;
 
+    /// The keys to the encrypted sets that lie here.
+    fn keys(&self) -> &dyn Keys {
+        &NoKeys
+    }
+
     /// Whether two locations lead to the same file.
     fn is_same(&self, one: &Path, other: &Path) -> bool {
         one == other
@@ -127,6 +133,53 @@ impl Keep for () {}
 
 /// Any value that keeps something.
 pub type Kept = Box<dyn Keep>;
+
+/// A storage, and the keys to what lies there.
+#[derive(Clone, Copy, Debug)]
+pub struct Keyed<'a> {
+    /// Where stripes lie.
+    pub storage: &'a dyn Storage,
+    /// The keys.
+    pub keys: &'a dyn Keys,
+}
+
+impl Storage for Keyed<'_> {
+    fn look(&self, location: &Path) -> io::Result<Lies> {
+        self.storage.look(location)
+    }
+
+    fn open(&self, location: &Path) -> io::Result<Arc<dyn ReadAt>> {
+        self.storage.open(location)
+    }
+
+    fn list(&self, place: &Path, each: &mut dyn FnMut(PlaceFile)) -> Result<(), EngineError> {
+        self.storage.list(place, each)
+    }
+
+    fn keys(&self) -> &dyn Keys {
+        self.keys
+    }
+
+    fn is_same(&self, one: &Path, other: &Path) -> bool {
+        self.storage.is_same(one, other)
+    }
+
+    fn keep(&self, location: &Path, opened: &dyn ReadAt) -> io::Result<Kept> {
+        self.storage.keep(location, opened)
+    }
+
+    fn reserve(&self, location: &Path) -> io::Result<Option<Kept>> {
+        self.storage.reserve(location)
+    }
+
+    fn remove(&self, location: &Path) -> io::Result<()> {
+        self.storage.remove(location)
+    }
+
+    fn write(&self, location: &Path, content: &[u8]) -> io::Result<()> {
+        self.storage.write(location, content)
+    }
+}
 
 impl dyn Storage + '_ {
     /// The file at a location, if one lies there.

@@ -186,6 +186,7 @@ impl Rehearsing<'_> {
             pacing: self.setup.emulation()?.pacing(),
             page_frames: false,
             frame_proof: true,
+            encryption: None,
         };
         let (progress, cancel) = (Arc::<Progress>::default(), self.cancel.clone());
         let set = new_set();

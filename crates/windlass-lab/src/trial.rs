@@ -126,6 +126,7 @@ mod tests {
             pacing: None,
             page_frames: false,
             frame_proof: true,
+            encryption: None,
         };
         let stripe = place.path().join("stripe");
         let device = FileDevice::create(&stripe, FileDeviceOptions::default()).unwrap();

@@ -35,6 +35,10 @@ pub enum Structure {
     LogEnd,
     /// A record in the log of a SQLite database.
     LogRecord,
+    /// One frame.
+    Frame,
+    /// A file of envelopes beside a set.
+    KeyFile,
 }
 
 impl std::fmt::Display for Structure {
@@ -55,6 +59,8 @@ impl std::fmt::Display for Structure {
             Self::LogIndex => "index of a log object",
             Self::LogEnd => "end of a log object",
             Self::LogRecord => "record in the log of a SQLite database",
+            Self::Frame => "frame",
+            Self::KeyFile => "file of envelopes",
         })
     }
 }
@@ -99,6 +105,12 @@ pub enum FormatError {
         /// The checksum that the bytes give.
         found: u32,
     },
+    /// Encrypted bytes are not what was encrypted at this place.
+    #[error("{0}: cannot be decrypted: it was changed, moved, or is of another set")]
+    Sealed(Structure),
+    /// The system gives no random numbers, or no cipher.
+    #[error("the system gives no random numbers")]
+    NoRandom,
     /// A BLAKE3 hash differs.
     #[error("{0}: hash mismatch")]
     Hash(Structure),

@@ -5,8 +5,10 @@
 //! each stripe's index must hash to; the index says what each frame must hash to.
 
 mod directory;
+mod sections;
 
 use crate::base::Base;
+use crate::cipher::SetCipher;
 use crate::error::{FormatError, Structure};
 use crate::facts::Facts;
 use crate::files::FileTable;
@@ -17,25 +19,13 @@ use crate::number::fitted;
 use crate::superseded::SupersededFiles;
 use crate::wire::{Reader, put_string, round_up};
 use directory::{decode_directory, encode_directory};
+pub(crate) use sections::{KIND_BASE, KIND_DIRECTORY, KIND_FACTS, KIND_FILES};
+use sections::{KIND_STRIPES, KIND_SUPERSEDED, Section, read_section_heads, unpack_sections};
 
 const MAGIC: &[u8; 8] = b"WNDLFOOT";
 const HEAD_BYTES: usize = 40;
 const SECTION_BYTES: usize = 24;
 pub(crate) const DIRECTORY_ENTRY_BYTES: usize = 80;
-pub(crate) const KIND_DIRECTORY: u32 = 1;
-const KIND_STRIPES: u32 = 2;
-pub(crate) const KIND_FILES: u32 = 3;
-pub(crate) const KIND_FACTS: u32 = 4;
-/// A set has this section only when a file number is superseded. The other sets look as they did
-/// before the section existed.
-const KIND_SUPERSEDED: u32 = 5;
-/// Only a set that builds on another one has this section. Versions that do not know it refuse the
-/// set, because it is critical.
-pub(crate) const KIND_BASE: u32 = 6;
-/// A reader that does not know a section with this bit must stop.
-const CRITICAL: u32 = 1;
-/// A section may expand to at most this many times its stored length, plus 64 KiB.
-const EXPANSION_MAX: u64 = 200;
 
 /// Where one index block lies, its hash, and which files it describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,43 +115,13 @@ pub(crate) struct EncodedDescription {
     root: [u8; 32],
 }
 
-struct Section {
-    kind: u32,
-    raw_bytes: u64,
-    compressed: bool,
-    stored: Vec<u8>,
-}
-
-impl Section {
-    fn pack(kind: u32, raw: &[u8]) -> Self {
-        let raw_bytes = raw.len() as u64;
-        let packed = zstd::bulk::compress(raw, 3).ok().filter(|packed| {
-            packed.len() < raw.len() && raw_bytes <= expansion_limit(packed.len() as u64)
-        });
-        match packed {
-            Some(stored) => Self {
-                kind,
-                raw_bytes,
-                compressed: true,
-                stored,
-            },
-            None => Self {
-                kind,
-                raw_bytes,
-                compressed: false,
-                stored: raw.to_vec(),
-            },
-        }
-    }
-}
-
-fn expansion_limit(stored: u64) -> u64 {
-    stored.saturating_mul(EXPANSION_MAX).saturating_add(65_536)
+fn root_hasher(cipher: Option<&SetCipher>) -> blake3::Hasher {
+    cipher.map_or_else(blake3::Hasher::new, SetCipher::root_hasher)
 }
 
 impl SetDescription {
     /// Encodes the parts common to all stripes and computes the set's root hash.
-    fn encode(&self) -> Result<EncodedDescription, FormatError> {
+    fn encode(&self, cipher: Option<&SetCipher>) -> Result<EncodedDescription, FormatError> {
         let mut raws = vec![
             (KIND_STRIPES, encode_stripes(&self.stripes)?),
             (KIND_FILES, self.files.encode()?),
@@ -173,11 +133,11 @@ impl SetDescription {
         if let Some(base) = &self.base {
             raws.push((KIND_BASE, base.encode(&self.files)?));
         }
-        let mut root = blake3::Hasher::new();
+        let mut root = root_hasher(cipher);
         let mut sections = Vec::with_capacity(raws.len());
         for (kind, raw) in raws {
             hash_section(&mut root, kind, &raw);
-            sections.push(Section::pack(kind, &raw));
+            sections.push(Section::made((kind, &raw), None, cipher)?);
         }
         Ok(EncodedDescription {
             sections,
@@ -194,12 +154,25 @@ impl SetDescription {
         set_id: SetId,
         alignment: u32,
         directories: &[Vec<IndexDirectoryEntry>],
+        each: impl FnMut(StripeIndex, Vec<u8>, [u8; 32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.footers_with((set_id, None), alignment, directories, each)
+    }
+
+    /// The same, of a set that may be encrypted.
+    pub fn footers_with<E: From<FormatError>>(
+        &self,
+        (set_id, cipher): (SetId, Option<&SetCipher>),
+        alignment: u32,
+        directories: &[Vec<IndexDirectoryEntry>],
         mut each: impl FnMut(StripeIndex, Vec<u8>, [u8; 32]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let common = self.encode()?;
+        let common = self.encode(cipher)?;
         for (number, directory) in directories.iter().enumerate() {
             let stripe = StripeIndex(fitted(number));
-            let footer = encode_footer(set_id, stripe, directory, &common, alignment)?;
+            let raw = encode_directory(directory);
+            let own = Section::made((KIND_DIRECTORY, &raw), Some(stripe), cipher)?;
+            let footer = encode_footer(set_id, stripe, &own, &common, alignment)?;
             each(stripe, footer, common.root)?;
         }
         Ok(())
@@ -209,12 +182,11 @@ impl SetDescription {
 fn encode_footer(
     set_id: SetId,
     stripe: StripeIndex,
-    directory: &[IndexDirectoryEntry],
+    own: &Section,
     common: &EncodedDescription,
     alignment: u32,
 ) -> Result<Vec<u8>, FormatError> {
-    let own = Section::pack(KIND_DIRECTORY, &encode_directory(directory));
-    let sections: Vec<&Section> = std::iter::once(&own).chain(&common.sections).collect();
+    let sections: Vec<&Section> = std::iter::once(own).chain(&common.sections).collect();
     let stored: usize = sections.iter().map(|section| section.stored.len()).sum();
     let content = HEAD_BYTES + sections.len() * SECTION_BYTES + stored;
     let total = round_up(content as u64, alignment);
@@ -236,9 +208,7 @@ fn encode_footer(
     out.extend_from_slice(&set_id.0);
     out.extend_from_slice(&total.to_le_bytes());
     for section in &sections {
-        out.extend_from_slice(&section.kind.to_le_bytes());
-        out.extend_from_slice(&(CRITICAL | u32::from(section.compressed) << 8).to_le_bytes());
-        out.extend_from_slice(&section.raw_bytes.to_le_bytes());
+        out.extend_from_slice(&section.head());
         out.extend_from_slice(&(section.stored.len() as u64).to_le_bytes());
     }
     sections
@@ -249,9 +219,18 @@ fn encode_footer(
 }
 
 impl Footer {
-    /// Reads a footer. The seal vouches for its hash. `metadata_limit` bounds, in bytes, the
-    /// decompressed sections and what is made of them in memory, together.
+    /// Reads a footer of a set without encryption. The seal vouches for its hash. `metadata_limit`
+    /// bounds, in bytes, the decompressed sections and what is made of them in memory, together.
     pub fn decode(bytes: &[u8], metadata_limit: u64) -> Result<Self, FormatError> {
+        Self::decode_with(bytes, metadata_limit, None)
+    }
+
+    /// The same, of a set that may be encrypted. A section that is not as its set is, is refused.
+    pub fn decode_with(
+        bytes: &[u8],
+        metadata_limit: u64,
+        cipher: Option<&SetCipher>,
+    ) -> Result<Self, FormatError> {
         let mut reader = Reader::new(bytes, Structure::Footer);
         reader.magic(MAGIC)?;
         let version = reader.u16()?;
@@ -273,16 +252,16 @@ impl Footer {
             let (found, most) = (u64::from(section_count), u64::from(SECTIONS_MAX));
             return Err(reader.limit("section count", found, most));
         }
-        let heads = read_section_heads(&mut reader, section_count)?;
-        let raws = unpack_sections(reader, &heads, metadata_limit)?;
+        let heads = read_section_heads(&mut reader, section_count, cipher.is_some())?;
+        let raws = unpack_sections(reader, &heads, metadata_limit, (stripe, cipher))?;
         memory::check(&raws, metadata_limit)?;
-        Self::assemble(set_id, stripe, &raws)
+        Self::assemble((set_id, stripe), &raws, root_hasher(cipher))
     }
 
     fn assemble(
-        set_id: SetId,
-        stripe: StripeIndex,
+        (set_id, stripe): (SetId, StripeIndex),
         raws: &[(u32, Vec<u8>)],
+        mut root: blake3::Hasher,
     ) -> Result<Self, FormatError> {
         let find = |kind, structure| {
             let mut found = raws.iter().filter(|(of, _)| *of == kind);
@@ -294,7 +273,6 @@ impl Footer {
                 }),
             }
         };
-        let mut root = blake3::Hasher::new();
         let stripes = find(KIND_STRIPES, Structure::StripeTable)?;
         let files = find(KIND_FILES, Structure::FileTable)?;
         let facts = find(KIND_FACTS, Structure::Facts)?;
@@ -343,92 +321,6 @@ fn hash_section(hasher: &mut blake3::Hasher, kind: u32, raw: &[u8]) {
     hasher.update(&kind.to_le_bytes());
     hasher.update(&(raw.len() as u64).to_le_bytes());
     hasher.update(raw);
-}
-
-fn is_known(kind: u32) -> bool {
-    (KIND_DIRECTORY..=KIND_BASE).contains(&kind)
-}
-
-struct SectionHead {
-    kind: u32,
-    compressed: bool,
-    raw_bytes: u64,
-    stored_bytes: u64,
-}
-
-fn read_section_heads(
-    reader: &mut Reader<'_>,
-    count: u32,
-) -> Result<Vec<SectionHead>, FormatError> {
-    let mut heads = Vec::with_capacity(count as usize);
-    for _ in 0..count {
-        let (kind, flags) = (reader.u32()?, reader.u32()?);
-        let (raw_bytes, stored_bytes) = (reader.u64()?, reader.u64()?);
-        let known = is_known(kind);
-        if flags & !(CRITICAL | 1 << 8) != 0 || (!known && flags & CRITICAL != 0) {
-            return Err(FormatError::Feature {
-                structure: Structure::Footer,
-                found: kind,
-            });
-        }
-        let compressed = flags >> 8 == 1;
-        if raw_bytes > FILE_TABLE_BYTES_MAX {
-            return Err(reader.limit("section length", raw_bytes, FILE_TABLE_BYTES_MAX));
-        }
-        if kind == KIND_FACTS && raw_bytes > FACTS_BYTES_MAX {
-            return Err(reader.limit("facts length", raw_bytes, FACTS_BYTES_MAX));
-        }
-        let bound = if compressed {
-            expansion_limit(stored_bytes)
-        } else {
-            stored_bytes
-        };
-        if raw_bytes > bound || (!compressed && raw_bytes != stored_bytes) {
-            return Err(reader.limit("section length", raw_bytes, bound));
-        }
-        heads.push(SectionHead {
-            kind,
-            compressed,
-            raw_bytes,
-            stored_bytes,
-        });
-    }
-    Ok(heads)
-}
-
-fn unpack_sections(
-    mut reader: Reader<'_>,
-    heads: &[SectionHead],
-    metadata_limit: u64,
-) -> Result<Vec<(u32, Vec<u8>)>, FormatError> {
-    let total = heads
-        .iter()
-        .filter(|head| is_known(head.kind))
-        .fold(0u64, |sum, head| sum.saturating_add(head.raw_bytes));
-    if total > metadata_limit {
-        return Err(reader.limit("metadata", total, metadata_limit));
-    }
-    let mut raws = Vec::with_capacity(heads.len());
-    for head in heads {
-        let stored = fitted(head.stored_bytes);
-        let stored = reader.bytes(stored)?;
-        // A section that this version does not know stays compressed.
-        if !is_known(head.kind) {
-            continue;
-        }
-        let raw_bytes = fitted(head.raw_bytes);
-        let raw = match head.compressed {
-            false => stored.to_vec(),
-            true => zstd::bulk::decompress(stored, raw_bytes)
-                .map_err(|_| reader.invalid("a section cannot be decompressed"))?,
-        };
-        if raw.len() != raw_bytes {
-            return Err(reader.invalid("a section is not as long as stated"));
-        }
-        raws.push((head.kind, raw));
-    }
-    reader.padding()?;
-    Ok(raws)
 }
 
 fn encode_stripes(stripes: &[StripeTableEntry]) -> Result<Vec<u8>, FormatError> {

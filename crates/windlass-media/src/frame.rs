@@ -36,7 +36,8 @@ impl FrameEntry {
     /// Whether the stored bytes are the decoded ones, so that nobody needs a decoder.
     pub fn is_stored_as_it_is(&self) -> bool {
         let is_plain = self.page.is_none_or(|page| page.layout == LAYOUT_PLAIN);
-        self.codec == Codec::None && is_plain
+        // What is encrypted is longer.
+        self.codec == Codec::None && is_plain && self.stored_bytes == self.raw_bytes
     }
 }
 

@@ -1,8 +1,10 @@
 //! The header: the first block of a stripe. It names the set, the stripe, and its siblings.
 
+use crate::cipher::SEALED_BYTES;
 use crate::error::{FormatError, Structure};
 use crate::ids::{SetId, StripeIndex};
 use crate::limits::*;
+use crate::lock::Lock;
 use crate::number::fitted;
 use crate::wire::{Reader, check_crc, put_string, round_up, seal_with_crc};
 
@@ -10,6 +12,10 @@ const MAGIC: &[u8; 8] = b"WNDLASS\x01";
 const STRUCTURE: Structure = Structure::Header;
 /// The feature of sets whose index blocks may have entries of page-aware frames.
 const PAGE_FRAMES: u16 = 1;
+/// The feature of encrypted sets: the header has a lock.
+const ENCRYPTED: u16 = 2;
+/// The number of AES-256-GCM for each frame.
+const AES_256_GCM: u8 = 1;
 
 /// What stands at the start of every stripe.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +34,8 @@ pub struct StripeHeader {
     pub created_nanos: i64,
     /// Whether index blocks may have entries of page-aware frames ([`crate::PageFrame`]).
     pub page_frames: bool,
+    /// Who can read the set, if it is encrypted.
+    pub lock: Option<Lock>,
     /// Where each stripe of the set was written: one name for each stripe, this one included.
     pub locations: Vec<Vec<u8>>,
 }
@@ -41,7 +49,9 @@ impl StripeHeader {
         let mut out = Vec::new();
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-        out.extend_from_slice(&(u16::from(self.page_frames) * PAGE_FRAMES).to_le_bytes());
+        let pages = u16::from(self.page_frames) * PAGE_FRAMES;
+        let encrypted = u16::from(self.lock.is_some()) * ENCRYPTED;
+        out.extend_from_slice(&(pages | encrypted).to_le_bytes());
         let total_at = out.len();
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&self.set_id.0);
@@ -53,10 +63,13 @@ impl StripeHeader {
         out.extend_from_slice(&self.frame_bytes.to_le_bytes());
         out.extend_from_slice(&self.created_nanos.to_le_bytes());
         out.push(0); // role: data; 1 is kept for parity
-        out.push(0); // encryption: none; 1 is kept for AES-256-GCM per frame
+        out.push(u8::from(self.lock.is_some()) * AES_256_GCM);
         out.extend_from_slice(&[0; 6]);
         for location in &self.locations {
             put_string(&mut out, location)?;
+        }
+        if let Some(lock) = &self.lock {
+            lock.encode(&mut out)?;
         }
         let total = round_up(out.len() as u64 + 4, self.alignment);
         let narrow = u32::try_from(total)
@@ -92,8 +105,9 @@ impl StripeHeader {
             });
         }
         let features = reader.u16()?;
-        if features & !PAGE_FRAMES != 0 {
-            let found = u32::from(features & !PAGE_FRAMES);
+        let unknown = features & !(PAGE_FRAMES | ENCRYPTED);
+        if unknown != 0 {
+            let found = u32::from(unknown);
             return Err(FormatError::Feature {
                 structure: STRUCTURE,
                 found,
@@ -120,7 +134,8 @@ impl StripeHeader {
         let (alignment, transfer_bytes) = (reader.u32()?, reader.u32()?);
         let (frame_bytes, created_nanos) = (reader.u32()?, reader.i64()?);
         let (role, encryption) = (reader.u8()?, reader.u8()?);
-        if role != 0 || encryption != 0 {
+        let is_encrypted = features & ENCRYPTED != 0;
+        if role != 0 || encryption != u8::from(is_encrypted) * AES_256_GCM {
             let found = u32::from(role) << 8 | u32::from(encryption);
             return Err(FormatError::Feature {
                 structure: STRUCTURE,
@@ -137,6 +152,9 @@ impl StripeHeader {
         for _ in 0..count {
             locations.push(reader.string("location length", PATH_BYTES_MAX)?.to_vec());
         }
+        let lock = is_encrypted
+            .then(|| Lock::decode(&mut reader))
+            .transpose()?;
         reader.padding()?;
         let header = Self {
             set_id,
@@ -146,6 +164,7 @@ impl StripeHeader {
             frame_bytes,
             created_nanos,
             page_frames: features & PAGE_FRAMES != 0,
+            lock,
             locations,
         };
         header.check()?;
@@ -155,6 +174,12 @@ impl StripeHeader {
     /// How many stripes the set has.
     pub fn stripe_count(&self) -> u16 {
         fitted(self.locations.len())
+    }
+
+    /// The longest frame that the set may have, as it is stored.
+    pub fn stored_bytes_max(&self) -> u32 {
+        let sealed: u32 = fitted(SEALED_BYTES);
+        self.frame_bytes + u32::from(self.lock.is_some()) * sealed
     }
 
     fn check(&self) -> Result<(), FormatError> {

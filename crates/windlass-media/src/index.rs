@@ -3,6 +3,7 @@
 //! An index block describes the region between the block before it (or the header) and itself.
 //! Its frames are in ascending order. The bytes between them are padding and must be zero.
 
+use crate::cipher::{SEALED_BYTES, SetCipher};
 use crate::codec::Codec;
 use crate::error::{FormatError, Structure};
 use crate::ids::{FileNo, SetId, StripeIndex};
@@ -14,11 +15,13 @@ const MAGIC: &[u8; 8] = b"WNDLINDX";
 const STRUCTURE: Structure = Structure::IndexBlock;
 const HEAD_BYTES: usize = 64;
 const FRAME_ENTRY_BYTES: usize = 24;
-const PIECE_ENTRY_BYTES: usize = 24;
+pub(crate) const PIECE_ENTRY_BYTES: usize = 24;
 /// How much longer the entry of a page-aware frame is.
 const PAGE_FRAME_BYTES: usize = 16;
 /// The flag of a block whose frames are all page-aware.
 const PAGE_FRAMES: u32 = 1;
+/// The flag of a block whose entries, and whose frames, are encrypted.
+const ENCRYPTED: u32 = 2;
 
 /// Where one frame lies and how to decode it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,8 +155,17 @@ impl IndexBlock {
     /// How many bytes of a block [`IndexBlock::encoded_bytes_of`] needs.
     pub const PREFIX_BYTES: usize = HEAD_BYTES;
 
-    /// The block as it stands on the stripe; sets `encoded_bytes`.
+    /// The block as it stands on the stripe of a set without encryption; sets `encoded_bytes`.
     pub fn encode(&mut self, alignment: u32) -> Result<Vec<u8>, FormatError> {
+        self.encode_with(alignment, None)
+    }
+
+    /// The same, of a set that may be encrypted.
+    pub fn encode_with(
+        &mut self,
+        alignment: u32,
+        cipher: Option<&SetCipher>,
+    ) -> Result<Vec<u8>, FormatError> {
         let has_pages = has_pages(&self.frames);
         if self
             .frames
@@ -165,7 +177,8 @@ impl IndexBlock {
             return Err(FormatError::Invalid { structure, what });
         }
         let content = content_bytes(&self.frames, self.pieces.len());
-        let total = round_up(content as u64, alignment);
+        let sealed = cipher.map_or(0, |_| SEALED_BYTES);
+        let total = round_up((content + sealed) as u64, alignment);
         let limit = u64::from(INDEX_BLOCK_BYTES_MAX);
         let fault = FormatError::Limit {
             structure: STRUCTURE,
@@ -173,9 +186,8 @@ impl IndexBlock {
             found: total,
             limit,
         };
-        let narrow = u32::try_from(total)
-            .ok()
-            .filter(|total| *total <= INDEX_BLOCK_BYTES_MAX);
+        let narrow = u32::try_from(total).ok();
+        let narrow = narrow.filter(|total| *total <= INDEX_BLOCK_BYTES_MAX);
         let total = narrow.ok_or(fault)?;
         self.encoded_bytes = total;
         let mut out = Vec::with_capacity(total as usize);
@@ -191,13 +203,20 @@ impl IndexBlock {
         out.extend_from_slice(&frame_count.to_le_bytes());
         out.extend_from_slice(&piece_count.to_le_bytes());
         out.extend_from_slice(&total.to_le_bytes());
-        out.extend_from_slice(&(u32::from(has_pages) * PAGE_FRAMES).to_le_bytes());
+        let pages = u32::from(has_pages) * PAGE_FRAMES;
+        let encrypted = u32::from(cipher.is_some()) * ENCRYPTED;
+        out.extend_from_slice(&(pages | encrypted).to_le_bytes());
         self.frames
             .iter()
             .for_each(|frame| put_frame(&mut out, frame));
         self.pieces
             .iter()
             .for_each(|piece| put_piece(&mut out, piece));
+        if let Some(cipher) = cipher {
+            let entries = out.split_off(HEAD_BYTES);
+            let sealed = cipher.seal_block(&out, &entries)?;
+            out.extend_from_slice(&sealed);
+        }
         seal_with_crc(&mut out, total as usize);
         Ok(out)
     }
@@ -215,9 +234,19 @@ impl IndexBlock {
         Ok(total)
     }
 
-    /// Reads a block that lies at `offset` of its stripe. It checks everything that can be checked
-    /// without the frames: bounds, order, counts, limits.
+    /// Reads a block of a set without encryption that lies at `offset` of its stripe. It checks
+    /// everything that can be checked without the frames: bounds, order, counts, limits.
     pub fn decode(bytes: &[u8], offset: u64, alignment: u32) -> Result<Self, FormatError> {
+        Self::decode_with(bytes, offset, alignment, None)
+    }
+
+    /// The same, of a set that may be encrypted. A block that is not as its set is, is refused.
+    pub fn decode_with(
+        bytes: &[u8],
+        offset: u64,
+        alignment: u32,
+        cipher: Option<&SetCipher>,
+    ) -> Result<Self, FormatError> {
         let content = check_crc(bytes, STRUCTURE)?;
         let mut reader = Reader::new(content, STRUCTURE);
         reader.magic(MAGIC)?;
@@ -232,23 +261,28 @@ impl IndexBlock {
             return Err(FormatError::Truncated(STRUCTURE));
         }
         let flags = reader.u32()?;
-        if reserved != 0 || flags & !PAGE_FRAMES != 0 {
+        if reserved != 0 || flags & !(PAGE_FRAMES | ENCRYPTED) != 0 {
             return Err(reader.invalid("reserved bytes are not zero"));
         }
-        let has_pages = flags != 0;
+        if (flags & ENCRYPTED != 0) != cipher.is_some() {
+            return Err(reader.invalid("only the block or only its set is encrypted"));
+        }
+        let has_pages = flags & PAGE_FRAMES != 0;
         let needed = frame_count * frame_entry_bytes(has_pages) + piece_count * PIECE_ENTRY_BYTES;
-        if needed > reader.remaining() {
+        let sealed = cipher.map_or(0, |_| SEALED_BYTES);
+        if needed + sealed > reader.remaining() {
             return Err(FormatError::Truncated(STRUCTURE));
         }
-        let mut frames = Vec::with_capacity(frame_count);
-        for _ in 0..frame_count {
-            frames.push(read_frame(&mut reader, has_pages)?);
-        }
-        let mut pieces = Vec::with_capacity(piece_count);
-        for _ in 0..piece_count {
-            pieces.push(read_piece(&mut reader)?);
-        }
+        let stored = reader.bytes(needed + sealed)?;
         reader.padding()?;
+        let head = &content[..HEAD_BYTES];
+        let opened = cipher.map(|cipher| cipher.open_block(head, stored));
+        let opened = opened.transpose()?;
+        let (frames, pieces) = read_entries(
+            opened.as_deref().unwrap_or(stored),
+            (frame_count, piece_count),
+            has_pages,
+        )?;
         let block = Self {
             set_id,
             stripe,
@@ -259,7 +293,7 @@ impl IndexBlock {
             frames,
             pieces,
         };
-        block.check(offset, alignment)?;
+        block.check(offset, alignment, fitted(sealed))?;
         Ok(block)
     }
 
@@ -273,7 +307,8 @@ impl IndexBlock {
         })
     }
 
-    fn check(&self, offset: u64, alignment: u32) -> Result<(), FormatError> {
+    /// `sealed` is by how much a frame is longer because it is encrypted.
+    fn check(&self, offset: u64, alignment: u32, sealed: u32) -> Result<(), FormatError> {
         let invalid = |what| {
             Err(FormatError::Invalid {
                 structure: STRUCTURE,
@@ -292,28 +327,24 @@ impl IndexBlock {
             if frame.offset < position || frame.offset - position >= u64::from(alignment) {
                 return invalid("frames overlap, are out of order, or leave a gap");
             }
-            if frame.raw_bytes > FRAME_BYTES_MAX || frame.stored_bytes > FRAME_BYTES_MAX {
+            if frame.raw_bytes > FRAME_BYTES_MAX || frame.stored_bytes > FRAME_BYTES_MAX + sealed {
                 return invalid("a frame is larger than 4 MiB");
             }
-            check_pieces(frame, pieces)?;
+            check_pieces(frame, pieces, sealed)?;
             position = end;
         }
         if offset - position >= u64::from(alignment) {
             return invalid("the region ends with a gap");
         }
-        let counted: usize = self
-            .frames
-            .iter()
-            .map(|frame| usize::from(frame.piece_count))
-            .sum();
-        if counted != self.pieces.len() {
+        let counts = self.frames.iter().map(|it| usize::from(it.piece_count));
+        if counts.sum::<usize>() != self.pieces.len() {
             return invalid("piece counts do not add up");
         }
         Ok(())
     }
 }
 
-fn check_pieces(frame: &FrameEntry, pieces: &[PieceEntry]) -> Result<(), FormatError> {
+fn check_pieces(frame: &FrameEntry, pieces: &[PieceEntry], sealed: u32) -> Result<(), FormatError> {
     let invalid = |what| {
         Err(FormatError::Invalid {
             structure: STRUCTURE,
@@ -344,13 +375,15 @@ fn check_pieces(frame: &FrameEntry, pieces: &[PieceEntry]) -> Result<(), FormatE
         Some(page) => return Err(FormatError::PageLayout(page.layout)),
     };
     match frame.codec {
-        Codec::None if !is_laid_out && frame.stored_bytes != frame.raw_bytes => {
+        Codec::None if !is_laid_out && frame.stored_bytes != frame.raw_bytes + sealed => {
             invalid("an uncompressed frame's lengths differ")
         }
         Codec::Zero if is_laid_out => invalid("a frame of zeros is laid out"),
         Codec::Zero if frame.stored_bytes != 0 => invalid("a frame of zeros is stored"),
         // The CRC of no bytes is 0.
         Codec::Zero if frame.crc32c != 0 => invalid("a frame of zeros has a stored CRC"),
+        Codec::Zero => Ok(()),
+        _ if frame.stored_bytes < sealed => invalid("a frame is too short to be encrypted"),
         _ => Ok(()),
     }
 }
@@ -383,6 +416,25 @@ fn read_page(reader: &mut Reader<'_>) -> Result<PageFrame, FormatError> {
         0 => Ok(page),
         _ => Err(reader.invalid("reserved bytes are not zero")),
     }
+}
+
+/// The entries of a block's frames and pieces.
+fn read_entries(
+    bytes: &[u8],
+    (frame_count, piece_count): (usize, usize),
+    has_pages: bool,
+) -> Result<(Vec<FrameEntry>, Vec<PieceEntry>), FormatError> {
+    let mut reader = Reader::new(bytes, STRUCTURE);
+    let mut frames = Vec::with_capacity(frame_count);
+    for _ in 0..frame_count {
+        frames.push(read_frame(&mut reader, has_pages)?);
+    }
+    let mut pieces = Vec::with_capacity(piece_count);
+    for _ in 0..piece_count {
+        pieces.push(read_piece(&mut reader)?);
+    }
+    reader.end()?;
+    Ok((frames, pieces))
 }
 
 fn has_pages(frames: &[FrameEntry]) -> bool {
@@ -420,7 +472,7 @@ fn read_frame(reader: &mut Reader<'_>, has_pages: bool) -> Result<FrameEntry, Fo
     })
 }
 
-fn put_piece(out: &mut Vec<u8>, piece: &PieceEntry) {
+pub(crate) fn put_piece(out: &mut Vec<u8>, piece: &PieceEntry) {
     out.extend_from_slice(&piece.file.0.to_le_bytes());
     out.extend_from_slice(&piece.bytes.to_le_bytes());
     out.extend_from_slice(&piece.offset.to_le_bytes());

@@ -29,6 +29,7 @@
 //! - Every byte of a stripe is covered: by a CRC-32C, by a BLAKE3 hash, or by "must be zero".
 
 mod base;
+mod cipher;
 mod codec;
 mod error;
 mod facts;
@@ -40,6 +41,7 @@ mod ids;
 mod index;
 mod laid;
 mod limits;
+mod lock;
 mod log;
 mod memory;
 mod number;
@@ -49,6 +51,7 @@ mod superseded;
 mod wire;
 
 pub use base::{Base, Inherited, InheritedFiles};
+pub use cipher::{DATA_KEY_BYTES, DataKey, NONCE_BYTES, SEALED_BYTES, SetCipher};
 pub use codec::{Codec, Decoder, Encoder, crc32c, crc32c_zeros_after, is_zero};
 pub use error::{CodecText, FormatError, Structure};
 pub use facts::{BackupType, Facts};
@@ -61,6 +64,10 @@ pub use index::{
 };
 pub use laid::Laid;
 pub use limits::*;
+pub use lock::{
+    ENVELOPE_BYTES_MAX, ENVELOPES_MAX, Envelope, KEY_FILE_BYTES_MAX, KeyCheck, KeyFile, Lock,
+    RECIPIENT_BYTES_MAX,
+};
 pub use log::{
     LOG_END_BYTES, LOG_FRAME_HEADER_BYTES, LOG_FRAMES_MAX, LOG_HEADER_BYTES, LOG_RECORD_BYTES,
     LOG_STAND_BYTES_MAX, LogContent, LogEnd, LogFrame, LogHeader, LogIndexEntry, LogRecord,

@@ -8,9 +8,10 @@
 
 use windlass_pages::{Encoded, Hint, Layout, Streams};
 
-use crate::codec::{Decoder, Encoder};
+use crate::cipher::SetCipher;
+use crate::codec::{Codec, Decoder, Encoder};
 use crate::error::FormatError;
-use crate::index::{FrameEntry, LAYOUT_STREAMS};
+use crate::index::{FrameEntry, LAYOUT_STREAMS, PieceEntry};
 use crate::laid::{Arranger, Directory, Laid, Stream, unpack};
 
 /// Takes pages apart. There is one encoder; tests have others, which are wrong on purpose.
@@ -147,6 +148,8 @@ pub struct FrameDecoder {
     codec: Decoder,
     pages: windlass_pages::Decoder,
     laid: Vec<u8>,
+    /// A frame that was decrypted.
+    clear: Vec<u8>,
 }
 
 impl FrameDecoder {
@@ -156,7 +159,26 @@ impl FrameDecoder {
             codec: Decoder::new()?,
             pages: windlass_pages::Decoder::new(),
             laid: Vec::new(),
+            clear: Vec::new(),
         })
+    }
+
+    /// Decodes a frame of a set that may be encrypted.
+    pub fn decode_with(
+        &mut self,
+        cipher: Option<&SetCipher>,
+        (entry, pieces): (&FrameEntry, &[PieceEntry]),
+        stored: &[u8],
+        into: &mut [u8],
+    ) -> Result<(), FormatError> {
+        let Some(cipher) = cipher.filter(|_| entry.codec != Codec::Zero) else {
+            return self.decode(entry, stored, into);
+        };
+        let mut clear = std::mem::take(&mut self.clear);
+        let opened = cipher.open_frame(entry, pieces, stored, &mut clear);
+        let decoded = opened.and_then(|()| self.decode(entry, &clear, into));
+        self.clear = clear;
+        decoded
     }
 
     /// Decodes a frame to `into`, which has the frame's decoded length. The caller checks the

@@ -24,6 +24,7 @@ use windlass_engine::{
     BackupOptions, BackupRun, BufferPlan, Cancel, FileDeviceOptions, OpenSet, Outputs, RunReport,
     clean_up, to_json,
 };
+use windlass_keys::Readers;
 use windlass_postgres::{BackupRequest as ClusterRequest, Chain, ChainBase, Cluster};
 use windlass_sqlite::{ChainBase as SqliteBase, Database};
 
@@ -136,6 +137,8 @@ fn watched(
     };
     // The profiles belong to the user who probed, who need not be the database's owner.
     let state = StateDirectory::open(caller, &request.settings.emulation, request.keep_prediction);
+    // Only root may be allowed to read the files with secrets, so it is still root here.
+    let readers = Readers::asked(&request.encrypt)?;
     // The hook comes first, because it may be what mounts the devices.
     run.hooks.before()?;
     let devices = devices::resolve(&request.to)?;
@@ -147,6 +150,7 @@ fn watched(
         fixed,
         devices,
         base: OnceCell::new(),
+        readers,
         cancel,
     };
     let sealed = match job.made_ready()? {
@@ -179,6 +183,8 @@ struct Job<'a> {
     devices: Vec<DeviceName>,
     /// What it builds on, which nobody removes meanwhile.
     base: OnceCell<OpenSet>,
+    /// Who can read the set, if it is encrypted.
+    readers: Option<Readers>,
     cancel: &'a Cancel,
 }
 
@@ -390,6 +396,7 @@ impl Job<'_> {
             pacing: self.request.settings.emulation.pacing(),
             page_frames,
             frame_proof: self.request.frame_proof,
+            encryption: Readers::encryption_of(self.readers.as_ref(), set_id)?,
         };
         self.caller.tell(&Notice::Settings {
             plan: &options.plan,

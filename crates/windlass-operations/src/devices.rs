@@ -8,18 +8,19 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use windlass_engine::media::SetId;
 use windlass_engine::{
-    Device, FileDevice, FileDeviceOptions, Files, NulDevice, Outputs, Storage, is_same_output,
+    Device, FileDevice, FileDeviceOptions, NulDevice, Outputs, Storage, is_same_output,
     partial_path,
 };
 
 use crate::error::{DeviceError, OperationError};
+use crate::keys::OwnFiles;
 use crate::{outputs, privilege};
 
 /// The device that keeps nothing.
 pub(crate) const NUL: &str = "nul";
 /// What holds the stripes that operations list and read. A kind of storage whose locations are no
 /// paths joins here: every operation that reads sets asks this value.
-pub(crate) const STORAGE: &dyn Storage = &Files;
+pub(crate) const STORAGE: &dyn Storage = &OwnFiles;
 /// Endings of the names of new files, after a dot.
 const FILE_ENDINGS: [&str; 3] = ["windlass", "stripe", "bak"];
 

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 use windlass_engine::EngineError;
 use windlass_image::ImageError;
+use windlass_keys::KeyError;
 use windlass_lab::LabError;
 use windlass_model::ModelError;
 use windlass_mount::MountError;
@@ -56,6 +57,23 @@ pub enum OperationError {
     /// Of a SQLite database.
     #[error("{}", chain(.0.to_string(), .0))]
     Sqlite(SqliteError),
+    /// A key, or somebody who was to read.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A file of envelopes cannot be written.
+    #[error("write {}: {source}", path.display())]
+    KeyFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is no encrypted set.
+    #[error("no set in {place} is encrypted")]
+    NotEncrypted {
+        /// Where.
+        place: String,
+    },
     /// Of a snapshot.
     #[error("{}", chain(.0.to_string(), .0))]
     Snapshot(SnapshotError),
@@ -308,7 +326,6 @@ impl OperationError {
                 Ending::Usage
             }
             Self::Postgres(error) if error.is_damage() => Ending::Damage,
-            Self::Sqlite(SqliteError::Facts { .. }) => Ending::Damage,
             Self::Snapshot(SnapshotError::Name { .. } | SnapshotError::NoName { .. })
             | Self::Kept(KeptError::Name { .. }) => Ending::Usage,
             Self::Snapshot(error) if error.is_damage() => Ending::Damage,
@@ -325,7 +342,7 @@ impl OperationError {
             Self::Database(error) => error.ending(),
             Self::Device(error) => error.ending(),
             Self::Expire(error) => error.ending(),
-            Self::OfDamage(_) => Ending::Damage,
+            Self::OfDamage(_) | Self::Sqlite(SqliteError::Facts { .. }) => Ending::Damage,
             Self::OfSet { error, .. }
             | Self::OfTarget(error)
             | Self::OfSource(error)
@@ -337,6 +354,7 @@ impl OperationError {
             Self::Experiment(error) => error.ending(),
             Self::Rehearse(error) => error.ending(),
             Self::Hook(error) => error.ending(),
+            Self::Key(error) if error.is_usage() => Ending::Usage,
             _ => Ending::Failed,
         }
     }

@@ -9,7 +9,15 @@ pub fn hidden(word: &str) -> String {
     for keyword in KEYWORDS {
         text = hide_values(&text, keyword);
     }
-    hide_user_info(&text)
+    hide_identity(&hide_user_info(&text))
+}
+
+/// An identity of age, which somebody typed where everybody sees it.
+fn hide_identity(text: &str) -> String {
+    match text.to_ascii_uppercase().find("AGE-SECRET-KEY-1") {
+        Some(at) => format!("{}{STARS}", &text[..at]),
+        None => text.to_owned(),
+    }
 }
 
 /// `password = 'x'` in a connection string, `?password=x` in a URI.

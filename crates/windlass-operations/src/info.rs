@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use windlass_engine::media::{SetDescription, SetId, fitted};
 use windlass_engine::{
-    DamagedPart, EngineError, FoundSet, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe,
+    DamagedPart, EngineError, FoundSet, KeyFault, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe,
     PARTIAL_SUFFIX, SetEntry, SetState, StripeGlance, Survey, UnknownStripe, glance,
 };
 use windlass_image::{SetImage, SetImageOptions};
@@ -150,12 +150,25 @@ impl PlaceInfo {
     }
 }
 
-/// The worse of an ending and that of a fault. If this user may not read a set, that is no damage.
+/// The worse of an ending and that of a fault. If this user may not read a set, or has no key to
+/// it, that is no damage.
 pub fn worse(ending: Ending, fault: &EngineError) -> Ending {
-    match fault.is_denied() {
-        true if ending != Ending::Damage => Ending::Failed,
+    match fault {
+        // Nobody gave a key, so nothing was asked for that failed.
+        EngineError::Locked {
+            fault: KeyFault::NoKey,
+            ..
+        } => ending,
+        fault if (fault.is_denied() || is_locked(fault)) && ending != Ending::Damage => {
+            Ending::Failed
+        }
         _ => Ending::Damage,
     }
+}
+
+/// Whether a set cannot be read because it is encrypted.
+pub fn is_locked(fault: &EngineError) -> bool {
+    matches!(fault, EngineError::Locked { .. })
 }
 
 /// Why a set that is whole cannot be restored: it lacks a set that it builds on.
@@ -288,7 +301,11 @@ impl SetView {
             index: one.header.stripe.0,
             location: one.location.clone(),
             is_there: true,
-            fault: one.fault.as_ref().map(ToString::to_string),
+            fault: one
+                .fault
+                .as_ref()
+                .filter(|fault| !is_locked(fault))
+                .map(ToString::to_string),
         };
         let description = glances.iter().find_map(|one| one.description.clone());
         Self {

@@ -86,6 +86,8 @@ pub mod hooks;
 pub mod images;
 pub mod info;
 pub mod kept;
+pub mod keys;
+pub mod locks;
 pub mod metrics;
 pub mod moments;
 pub mod mounting;
@@ -138,6 +140,7 @@ pub use error::{CompressionError, DatabaseError, DeviceError, OperationError, Ow
 pub use held::Held;
 pub use hidden::hidden;
 pub use hooks::{HookCommands, HookError, HookEvent, HookFault};
+pub use keys::add_keys;
 pub use notice::{Notice, Observer, Unobserved};
 pub use opened::{Mounted, OpenSettings, Opened, ToOpen};
 pub use places::{PlaceError, SetChoice, SetRequest};

@@ -13,8 +13,8 @@ mod outcome;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::{
-    Cancel, DamageReport, FoundSet, METADATA_LIMIT_DEFAULT, OpenStripe, RunReport, SetEntry,
-    Survey, Verification, verify_index,
+    Cancel, DamageReport, EngineError, FoundSet, KeyFault, METADATA_LIMIT_DEFAULT, OpenStripe,
+    RunReport, SetEntry, Survey, Verification, check_locked, verify_index,
 };
 use windlass_lab::state_directory;
 
@@ -176,7 +176,14 @@ impl Job<'_> {
             &found.places,
             METADATA_LIMIT_DEFAULT,
         );
-        let survey = survey.map_err(|error| found.explained(error))?;
+        let survey = match survey {
+            Ok(survey) => survey,
+            Err(EngineError::Locked {
+                fault: KeyFault::NoKey,
+                ..
+            }) => return self.without_key(found),
+            Err(error) => return Err(found.explained(error)),
+        };
         let refused = refused(&survey)?;
         let (run, damage) = self.examine(&survey, found, refused.as_ref())?;
         let set = survey.set();
@@ -188,6 +195,7 @@ impl Job<'_> {
             run,
             damage,
             refused,
+            locked: None,
             opened: None,
             advice: None,
         };
@@ -203,6 +211,37 @@ impl Job<'_> {
         }
         let is_wrong = verified.ending() == Ending::Damage;
         verified.advice = is_wrong.then(|| found.advice()).flatten();
+        Ok(verified)
+    }
+
+    /// Checks what can be checked of an encrypted set without its key.
+    fn without_key(&self, found: &LocatedSet) -> Result<VerifiedSet, OperationError> {
+        let missing = || {
+            let set = found.stripes.first();
+            let location = set.map(|path| path.display().to_string());
+            EngineError::NoSet {
+                location: location.unwrap_or_default(),
+            }
+        };
+        let locked = check_locked(STORAGE, &found.stripes, METADATA_LIMIT_DEFAULT)?;
+        let locked = locked.ok_or_else(missing)?;
+        let verified = VerifiedSet {
+            id: locked.set_id,
+            stripes: locked.stripes.len(),
+            stripe_bytes: locked.bytes,
+            database: serde_json::Value::Null,
+            run: None,
+            locked: Some(locked.lock.recipients()),
+            damage: locked.damage,
+            refused: None,
+            opened: None,
+            advice: None,
+        };
+        let of = self.of;
+        self.tell(VerifyStep::Read {
+            of,
+            verified: &verified,
+        });
         Ok(verified)
     }
 

@@ -150,6 +150,7 @@ fn options_of(plan: BufferPlan) -> BackupOptions {
         pacing: None,
         page_frames: false,
         frame_proof: true,
+        encryption: None,
     }
 }
 

@@ -10,8 +10,8 @@
 use std::path::Path;
 
 use windlass_engine::media::{
-    Footer, FormatError, IndexBlock, IndexDirectoryEntry, SEAL_BYTES, Seal, SetDescription,
-    StripeHeader, StripeTableEntry,
+    Footer, FormatError, IndexBlock, IndexDirectoryEntry, SEAL_BYTES, Seal, SetCipher,
+    SetDescription, StripeHeader, StripeTableEntry,
 };
 
 /// The parts of a set that a test may change.
@@ -26,16 +26,22 @@ pub struct Parts {
 
 /// Changes the set of one stripe. The index block must stay as long as it is.
 pub fn reforge(stripe: &Path, change: impl FnOnce(&mut Parts)) {
+    reforge_with(stripe, None, change);
+}
+
+/// Does the same with a set that may be encrypted: who has the key can forge everything.
+pub fn reforge_with(stripe: &Path, cipher: Option<&SetCipher>, change: impl FnOnce(&mut Parts)) {
     let mut bytes = std::fs::read(stripe).unwrap();
     let record = &bytes[bytes.len() - SEAL_BYTES..];
     let mut seal = Seal::decode(record, bytes.len() as u64).unwrap();
     let at = |offset: u64| usize::try_from(offset).unwrap();
     let data_bytes = at(seal.footer_offset);
     let footer = &bytes[data_bytes..data_bytes + at(seal.footer_bytes)];
-    let mut footer = Footer::decode(footer, u64::MAX).unwrap();
+    let mut footer = Footer::decode_with(footer, u64::MAX, cipher).unwrap();
     let entry = footer.directory.pop().unwrap();
     let (from, to) = (at(entry.offset), at(entry.offset) + entry.bytes as usize);
-    let block = IndexBlock::decode(&bytes[from..to], entry.offset, seal.alignment).unwrap();
+    let encoded = &bytes[from..to];
+    let block = IndexBlock::decode_with(encoded, entry.offset, seal.alignment, cipher).unwrap();
     let description = footer.description;
     let mut parts = Parts {
         block,
@@ -43,7 +49,7 @@ pub fn reforge(stripe: &Path, change: impl FnOnce(&mut Parts)) {
         description,
     };
     change(&mut parts);
-    let encoded = parts.block.encode(seal.alignment).unwrap();
+    let encoded = parts.block.encode_with(seal.alignment, cipher).unwrap();
     assert_eq!(encoded.len(), to - from, "it has the length that it had");
     bytes[from..to].copy_from_slice(&encoded);
     parts.entry.hash = *blake3::hash(&encoded).as_bytes();
@@ -66,7 +72,7 @@ pub fn reforge(stripe: &Path, change: impl FnOnce(&mut Parts)) {
     };
     let made = parts
         .description
-        .footers(set_id, alignment, &directories, footers);
+        .footers_with((set_id, cipher), alignment, &directories, footers);
     made.unwrap();
     std::fs::write(stripe, bytes).unwrap();
 }

@@ -13,8 +13,8 @@ use windlass_engine::media::{
     BackupType, Codec, Facts, FileEntry, FileFlags, FileKind, FileNo, SetId,
 };
 use windlass_engine::{
-    BackupOptions, BackupRun, BufferRequest, Cancel, CodecRange, Device, EngineError, FileContent,
-    FileDevice, FileDeviceOptions, FileSpec, Missing, Pacing, Progress,
+    BackupOptions, BackupRun, BufferRequest, Cancel, CodecRange, Device, Encryption, EngineError,
+    FileContent, FileDevice, FileDeviceOptions, FileSpec, Missing, Pacing, Progress,
 };
 
 /// The id of a set, for tests that do not care which it is.
@@ -47,6 +47,8 @@ pub struct Setup {
     pub page_frames: bool,
     /// Whether each frame is proven.
     pub frame_proof: bool,
+    /// How the set is encrypted.
+    pub encryption: Option<Encryption>,
 }
 
 impl Default for Setup {
@@ -68,6 +70,7 @@ impl Default for Setup {
             pacing: None,
             page_frames: false,
             frame_proof: true,
+            encryption: None,
         }
     }
 }
@@ -130,6 +133,7 @@ pub fn begin(
         pacing: setup.pacing.clone(),
         page_frames: setup.page_frames,
         frame_proof: setup.frame_proof,
+        encryption: setup.encryption.clone(),
     };
     let progress = Arc::<Progress>::default();
     let created = setup.created_nanos;

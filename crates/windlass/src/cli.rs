@@ -16,6 +16,7 @@ mod files;
 mod history;
 mod hold;
 mod images;
+mod key;
 mod lab;
 mod lab_snapshots;
 mod mapping;
@@ -44,6 +45,7 @@ pub use files::{check as check_paths, named as named_files};
 pub use history::History;
 pub use hold::Hold;
 pub use images::{Diff, Extract, MountSet};
+pub use key::{Key, KeyOf, KeyRotate};
 pub use merge::Merge;
 pub use moment::{At, AtLog, Recovering};
 pub use open::{Close, Open, OpenOptions};
@@ -123,6 +125,10 @@ pub struct Global {
         env = "WINDLASS_LOG_LEVEL"
     )]
     pub log_level: LogLevel,
+    /// A key to encrypted sets: identity-file:PATH (of age), passphrase-file:PATH, fd:N or
+    /// command:PROGRAM, which prints one. Repeat it for several
+    #[arg(long, global = true, value_name = "KEY", env = "WINDLASS_KEY")]
+    pub key: Vec<String>,
     /// Read this configuration instead of /etc/windlass/windlass.toml
     #[arg(long, global = true, value_name = "FILE", env = "WINDLASS_CONFIG")]
     pub config: Option<PathBuf>,
@@ -135,6 +141,9 @@ pub struct Global {
     /// The name of the command: `backup`, `lab`.
     #[arg(skip)]
     pub command: String,
+    /// Places whose sets the configuration wants to be encrypted.
+    #[arg(skip)]
+    pub encrypted_places: Vec<PathBuf>,
     /// The configured databases, whose names stand for the places of their sets.
     #[arg(skip)]
     pub configured: Vec<Configured>,
@@ -210,6 +219,9 @@ pub enum Command {
     /// Receive the log of a PostgreSQL server or a SQLite database as it is written
     #[command(after_long_help = examples::RECEIVE)]
     Receive(Receive),
+    /// Say who can read encrypted sets, check keys, and encrypt to others
+    #[command(subcommand, after_long_help = examples::KEY)]
+    Key(Key),
     /// Make one full set of a chain, without reading the database
     #[command(after_long_help = examples::MERGE)]
     Merge(Box<Merge>),
@@ -298,6 +310,10 @@ pub struct Backup {
     /// If the output is not a terminal, print a line each time PERCENT more is done
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100), env = "WINDLASS_STATS")]
     pub stats: u8,
+    /// Encrypt the set, so that only this one can read it: age:RECIPIENT, identity-file:PATH,
+    /// passphrase-file:PATH, fd:N or command:PROGRAM, which prints one. Repeat it for several
+    #[arg(long, value_name = "WHO", env = "WINDLASS_ENCRYPT")]
+    pub encrypt: Vec<String>,
     /// Limits of speed
     #[command(flatten)]
     pub rates: Rates,

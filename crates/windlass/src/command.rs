@@ -13,6 +13,7 @@ mod extract;
 mod history;
 mod hold;
 mod info;
+mod key;
 mod lab;
 mod manual;
 mod merge;
@@ -34,6 +35,7 @@ use crate::exit::{Code, Failure};
 /// Runs the command that the command line names.
 pub fn run(cli: Cli) -> Result<Code, Failure> {
     let global = &cli.global;
+    windlass_operations::add_keys(&global.key)?;
     match cli.command {
         Command::Backup(arguments) => backup::run(global, &arguments),
         Command::Check(arguments) => check::run(global, &arguments),
@@ -56,6 +58,7 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Close(arguments) => close::run(global, &arguments),
         Command::Snapshot(arguments) => snapshot::run(global, &arguments),
         Command::ArchivePush(arguments) => archive::push(global, &arguments),
+        Command::Key(key) => key::run(global, &key),
         Command::Merge(arguments) => merge::run(global, &arguments),
         Command::Repair(arguments) => repair::run(global, &arguments),
         Command::Receive(arguments) => receive::run(global, &arguments),

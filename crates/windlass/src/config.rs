@@ -71,6 +71,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Cli, Failed> {
         backup.not_of_log = cli::NOT_OF_LOG.iter().find(is_typed).map(|(_, name)| *name);
     }
     cli.global.configured = configured(&config, repository.as_ref().map(|one| &*one.name))?;
+    cli.global.encrypted_places = encrypted_places(&config, &cli.global.configured);
     Ok(cli)
 }
 
@@ -100,6 +101,23 @@ fn configured(config: &Config, repository: Option<&str>) -> Result<Vec<Configure
     let mut all = databases?;
     all.extend(repositories::configured(config)?);
     Ok(all)
+}
+
+/// The places of databases whose sets are to be encrypted.
+fn encrypted_places(config: &Config, configured: &[Configured]) -> Vec<PathBuf> {
+    let encrypts = |section: &file::Section| {
+        let entry = section.entries.get("encrypt");
+        entry.is_some_and(|entry| !entry.values.is_empty())
+    };
+    let of_all = config.commands.get("backup");
+    let all = of_all.is_some_and(encrypts) || std::env::var_os("WINDLASS_ENCRYPT").is_some();
+    let own = |one: &&Configured| config.databases.get(&one.name).is_some_and(encrypts);
+    let found = configured.iter().filter(|one| all || own(one));
+    let places = found.flat_map(|one| one.places.iter().cloned());
+    let common = of_all.and_then(|section| section.entries.get("to"));
+    let common = common.filter(|_| all).map(|entry| entry.values.as_slice());
+    let common = common.unwrap_or_default().iter().map(PathBuf::from);
+    places.chain(common).collect()
 }
 
 /// Whether the user wants JSON, although the command line cannot be understood.
@@ -145,6 +163,7 @@ pub fn cli() -> clap::Command {
         .mut_subcommand("check", check)
         .mut_subcommand("info", all)
         .mut_subcommand("verify", all)
+        .mut_subcommand("key", |key| key.mut_subcommands(all))
 }
 
 fn flags(command: clap::Command) -> clap::Command {

@@ -11,6 +11,7 @@ mod engine;
 mod experiments;
 pub mod history;
 mod images;
+mod keys;
 mod lab;
 mod log;
 pub mod metrics;

@@ -84,6 +84,7 @@ pub fn backup(arguments: &Backup) -> Result<BackupRequest, Failure> {
             Some(_) => PageChoice::Off,
         },
         frame_proof: !arguments.coding.no_frame_proof,
+        encrypt: arguments.encrypt.clone(),
         rates: rates(&arguments.rates),
         overwrite: arguments.overwrite,
         buffered: arguments.buffered,
@@ -110,6 +111,7 @@ pub fn merge(arguments: &cli::Merge) -> Result<BackupRequest, Failure> {
         name: Some(subject.clone()),
         compression: Compression::parse(&arguments.compress)?,
         compression_text: arguments.compress.clone(),
+        encrypt: arguments.encrypt.clone(),
         rates: rates(&arguments.rates),
         buffered: arguments.buffered,
         keep_prediction: false,
@@ -118,6 +120,30 @@ pub fn merge(arguments: &cli::Merge) -> Result<BackupRequest, Failure> {
         settings: settings(&arguments.buffers, &arguments.layout)?,
         ..BackupRequest::new(&subject, &to)
     })
+}
+
+/// Refuses to keep log in a place whose sets are to be encrypted: it would be there for everybody
+/// to read.
+pub fn check_log_place(global: &Global, place: &std::path::Path) -> Result<(), Failure> {
+    let same = |other: &PathBuf| match (place.canonicalize(), other.canonicalize()) {
+        (Ok(place), Ok(other)) => place == other,
+        _ => place == other,
+    };
+    match global.encrypted_places.iter().any(same) {
+        false => Ok(()),
+        true => Err(log_not_encrypted(place)),
+    }
+}
+
+/// The failure of a command that would keep log in a place whose sets are to be encrypted: it would
+/// be there for everybody to read.
+pub fn log_not_encrypted(place: &std::path::Path) -> Failure {
+    let place = place.display();
+    Failure::usage(
+        format!("the log in {place} would not be encrypted, although its sets are to be"),
+        "Windlass cannot encrypt the log yet. Keep it in another place, on an encrypted file \
+         system, and leave --encrypt out.",
+    )
 }
 
 /// What a backup of the log does.

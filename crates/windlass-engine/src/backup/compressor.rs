@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam_channel::{Receiver, Sender};
 use windlass_media::{
-    Codec, Encoder, FrameEntry, LAYOUT_PLAIN, LAYOUT_STREAMS, PageFrame, PieceEntry, crc32c,
-    fitted, is_zero,
+    Codec, Encoder, FrameEntry, LAYOUT_PLAIN, LAYOUT_STREAMS, NONCE_BYTES, PageFrame, PieceEntry,
+    SEALED_BYTES, SetCipher, crc32c, fitted, is_zero,
 };
 
 use super::class::PageClass;
@@ -48,6 +48,8 @@ pub(crate) struct Compressor<'a> {
     pub(crate) rung: Option<usize>,
     pub(crate) compress: bool,
     pub(crate) page_frames: bool,
+    /// Encrypts frames, if the set is encrypted.
+    pub(crate) cipher: Option<&'a SetCipher>,
     pub(crate) frame_bytes: usize,
     pub(crate) output: Chunk,
 }
@@ -200,33 +202,55 @@ impl Compressor<'_> {
             if let (Some(_), Some(hook)) = (class, self.hook.get()) {
                 self.frames.prepare(|| hook.page_encoder());
             }
-            let room = &mut buffer.space()[used..];
+            let front = self.cipher.map_or(0, |_| NONCE_BYTES);
+            let room = &mut buffer.space()[used + front..];
             let encoded = self.frames.encode(raw, class, room);
             let stored = encoded.stored;
             if let (Some(watch), Some(rung)) = (self.adaptive, self.rung) {
                 watch.count(rung, raw.len(), stored);
             }
-            buffer.set_len(used + stored);
-            let crc = crc32c(&buffer[used..]);
             self.add_pieces(&mut output, (input, runs), group);
             let whole = match output.pieces.last() {
                 Some(only) if group.pieces.len() == 1 => only.crc32c,
                 _ if self.page_frames => crc32c(raw),
                 _ => 0,
             };
-            output.frames.push(FrameEntry {
+            let page = self.page(group, raw, whole);
+            let mut entry = FrameEntry {
                 offset: used as u64,
                 stored_bytes: fitted(stored),
                 raw_bytes: fitted(raw.len()),
-                crc32c: crc,
+                crc32c: 0,
                 codec: encoded.codec,
                 piece_count: fitted(group.pieces.len()),
-                page: self
-                    .page(group, raw, whole)
-                    .map(|page| laid_out(page, encoded)),
-            });
+                page: page.map(|page| laid_out(page, encoded)),
+            };
+            self.keep(&mut output, &mut entry)?;
+            output.frames.push(entry);
             self.output = output;
         }
+        Ok(())
+    }
+
+    /// Takes the frame that was made behind the frames of an output into it, encrypted if the set
+    /// is. Its pieces are the last ones.
+    fn keep(&self, output: &mut Chunk, entry: &mut FrameEntry) -> Result<(), EngineError> {
+        let pieces = output.pieces.len() - usize::from(entry.piece_count);
+        let Some(buffer) = output.buffer.as_mut() else {
+            return Err(EngineError::Stopped);
+        };
+        let used = buffer.len();
+        match self.cipher {
+            Some(cipher) if entry.codec != Codec::Zero => {
+                let sealed: u32 = fitted(SEALED_BYTES);
+                let stored = entry.stored_bytes + sealed;
+                buffer.set_len(used + stored as usize);
+                cipher.seal_frame(entry, &output.pieces[pieces..], &mut buffer[used..])?;
+                entry.stored_bytes = stored;
+            }
+            _ => buffer.set_len(used + entry.stored_bytes as usize),
+        }
+        entry.crc32c = crc32c(&buffer[used..]);
         Ok(())
     }
 
@@ -239,7 +263,7 @@ impl Compressor<'_> {
 
     /// Makes sure that the output has room for a frame of `raw_bytes`.
     fn make_room(&mut self, raw_bytes: usize, pieces: usize) -> Result<(), EngineError> {
-        let bound = self.frames.bound(raw_bytes);
+        let bound = self.frames.bound(raw_bytes) + self.cipher.map_or(0, |_| SEALED_BYTES);
         let full = self.output.pieces.len() + pieces > CHUNK_PIECES_MAX;
         let pool = &self.shared.pool;
         if full || self.output.used() + bound > pool.buffer_bytes() {

@@ -59,8 +59,9 @@ impl BackupRun {
             .collect();
         let alignment = self.options.plan.alignment;
         let mut seals = Vec::with_capacity(stripes.len());
-        description.footers(
-            self.set_id,
+        let cipher = self.options.cipher().map(|cipher| &**cipher);
+        description.footers_with(
+            (self.set_id, cipher),
             alignment,
             &directories,
             |index, footer, root| {

@@ -52,12 +52,14 @@ pub(crate) fn begin(
         frame_bytes: fitted(plan.frame_bytes),
         created_nanos,
         page_frames: options.page_frames,
+        lock: options.encryption.as_ref().map(|it| it.lock.clone()),
         locations,
     };
     let mut stripes = Vec::with_capacity(devices.len());
     for (index, device) in devices.into_iter().enumerate() {
         header.stripe = StripeIndex(fitted(index));
-        stripes.push(StripeWriter::begin(device, &header)?);
+        let cipher = options.cipher().cloned();
+        stripes.push(StripeWriter::begin(device, &header, cipher)?);
     }
     Ok(stripes)
 }

@@ -5,12 +5,14 @@
 //!
 //! A writer never waits for frames while it has writes in flight: their buffers must go back.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, TryRecvError};
 use hdrhistogram::Histogram;
 use windlass_media::{
-    FileNo, IndexBlockBuilder, IndexDirectoryEntry, SetId, StripeHeader, StripeIndex, fitted,
+    FileNo, IndexBlockBuilder, IndexDirectoryEntry, SetCipher, SetId, StripeHeader, StripeIndex,
+    fitted,
 };
 
 use super::compressor::Chunk;
@@ -33,6 +35,8 @@ pub(crate) struct StripeWriter {
     pub(crate) set_id: SetId,
     pub(crate) stripe: StripeIndex,
     pub(crate) header: Vec<u8>,
+    /// Encrypts index blocks, if the set is encrypted. Frames come encrypted.
+    pub(crate) cipher: Option<Arc<SetCipher>>,
     /// Where the next byte goes.
     pub(crate) offset: u64,
     region_offset: u64,
@@ -54,6 +58,7 @@ impl StripeWriter {
     pub(crate) fn begin(
         mut device: Box<dyn Device>,
         header: &StripeHeader,
+        cipher: Option<Arc<SetCipher>>,
     ) -> Result<Self, EngineError> {
         let encoded = header.encode()?;
         device.write(0, &encoded)?;
@@ -64,6 +69,7 @@ impl StripeWriter {
             set_id: header.set_id,
             stripe: header.stripe,
             header: encoded,
+            cipher,
             offset,
             region_offset: offset,
             builder: IndexBlockBuilder::default(),
@@ -191,7 +197,7 @@ impl StripeWriter {
         let mut block =
             self.builder
                 .take(self.set_id, self.stripe, number, region, offset - region);
-        let bytes = block.encode(self.device.alignment())?;
+        let bytes = block.encode_with(self.device.alignment(), self.cipher.as_deref())?;
         let begin = Instant::now();
         self.timed(shared, Cause::DeviceWrite, |writer| {
             writer.device.write(offset, &bytes)

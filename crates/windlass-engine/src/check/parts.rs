@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_media::{
-    FRAME_BYTES_MAX, FormatError, IndexDirectoryEntry, SEAL_BYTES, Seal, SetDescription, SetId,
-    StripeHeader, StripeIndex, StripeTableEntry, Structure,
+    FRAME_BYTES_MAX, Footer, FormatError, IndexDirectoryEntry, SEAL_BYTES, Seal, SetCipher,
+    SetDescription, SetId, StripeHeader, StripeIndex, StripeTableEntry, Structure,
 };
 
 use super::findings::explain;
@@ -15,7 +15,7 @@ use super::report::{Damage, DamagedPart};
 use super::walk::walk;
 use crate::error::{EngineError, damage};
 use crate::read::ReadFile;
-use crate::set::{Ends, OpenStripe};
+use crate::set::{Ends, OpenStripe, cipher_of};
 use crate::storage::{ReadAt, Storage};
 
 /// The parts of one stripe.
@@ -28,6 +28,8 @@ pub(super) struct Parts {
     /// None when there is no seal that says where the footer is.
     footer: Option<Result<Index, EngineError>>,
     length: u64,
+    /// What decrypts it, if its set is encrypted.
+    cipher: Option<Arc<SetCipher>>,
 }
 
 /// The part of a footer that is kept.
@@ -61,30 +63,55 @@ impl Parts {
                     seal: Err(EngineError::Stopped),
                     footer: None,
                     length: 0,
+                    cipher: None,
                 };
             }
         };
-        let seal = ends.seal();
-        let footer = seal.as_ref().ok().map(|seal| {
-            ends.footer(seal, limit).map(|footer| Index {
-                set_id: footer.set_id,
-                stripe: footer.stripe,
-                root: footer.set_root,
-                directory: footer.directory,
-                locations: {
-                    let stripes = footer.description.stripes.into_iter();
-                    stripes.map(|entry| entry.location).collect()
-                },
-            })
-        });
-        Self {
+        let (seal, header) = (ends.seal(), ends.header());
+        let locked = header.as_ref().ok();
+        let cipher = locked.and_then(|(header, _)| cipher_of(storage, path, header).ok()?);
+        let mut parts = Self {
             path: path.to_owned(),
-            header: ends.header(),
+            header,
             seal,
-            footer,
+            footer: None,
             length: ends.bytes,
             device: Some(ends.device),
+            cipher,
+        };
+        parts.read_footer(limit);
+        parts
+    }
+
+    /// Reads the footer again with the cipher of another stripe of the set, if that helps. The
+    /// envelopes of a damaged header are lost, and those of the others are the same.
+    pub(super) fn unlock(&mut self, cipher: &Arc<SetCipher>, limit: u64) {
+        if self.cipher.is_none() {
+            self.cipher = Some(Arc::clone(cipher));
+            self.read_footer(limit);
         }
+    }
+
+    pub(super) fn cipher(&self) -> Option<&Arc<SetCipher>> {
+        self.cipher.as_ref()
+    }
+
+    fn read_footer(&mut self, limit: u64) {
+        let index = |footer: Footer| Index {
+            set_id: footer.set_id,
+            stripe: footer.stripe,
+            root: footer.set_root,
+            directory: footer.directory,
+            locations: {
+                let stripes = footer.description.stripes.into_iter();
+                stripes.map(|entry| entry.location).collect()
+            },
+        };
+        self.footer = self.ends().and_then(|ends| {
+            let seal = self.seal.as_ref().ok()?;
+            let footer = ends.footer(seal, limit, self.cipher.as_deref());
+            Some(footer.map(index))
+        });
     }
 
     fn ends(&self) -> Option<Ends<'_>> {
@@ -137,7 +164,8 @@ impl Parts {
     }
 
     pub(super) fn description(&self, limit: u64) -> Option<SetDescription> {
-        let footer = self.ends()?.footer(self.seal.as_ref().ok()?, limit);
+        let (ends, seal) = (self.ends()?, self.seal.as_ref().ok()?);
+        let footer = ends.footer(seal, limit, self.cipher.as_deref());
         footer.ok().map(|footer| footer.description)
     }
 
@@ -180,10 +208,15 @@ impl Parts {
         let walked = self.index().is_none();
         let directory = match self.footer.take() {
             Some(Ok(index)) => index.directory,
-            _ => walk(file.bytes(), &header, (start, end), |offset, bytes| {
-                let error = damage(&self.path, offset, no_block());
-                list(DamagedPart::IndexBlock, bytes, &error);
-            }),
+            _ => walk(
+                file.bytes(),
+                (&header, self.cipher.as_deref()),
+                (start, end),
+                |offset, bytes| {
+                    let error = damage(&self.path, offset, no_block());
+                    list(DamagedPart::IndexBlock, bytes, &error);
+                },
+            ),
         };
         let sound = self.header.is_ok() && self.seal.is_ok() && !walked;
         let stripe = self.stripe(file, header, (directory, walked));
@@ -237,6 +270,7 @@ impl Parts {
             frame_bytes: FRAME_BYTES_MAX,
             created_nanos: 0,
             page_frames: false,
+            lock: None,
             locations: vec![Vec::new(); count],
         };
         let model = agreed.model.cloned().unwrap_or_else(unknown);
@@ -283,6 +317,7 @@ impl Parts {
             seal: self.seal.unwrap_or(unsealed),
             directory,
             is_walked,
+            cipher: self.cipher,
         }
     }
 }

@@ -222,6 +222,12 @@ fn gather(
         });
         sibling.map(|parts| stripes.insert(index, parts));
     }
+    let known = stripes.values().find_map(|parts| parts.cipher().cloned());
+    if let Some(cipher) = known {
+        let limit = limit.saturating_sub(held(&stripes));
+        let locked = stripes.values_mut();
+        locked.for_each(|parts| parts.unlock(&cipher, limit));
+    }
     Ok(Some((set_id, stripes)))
 }
 

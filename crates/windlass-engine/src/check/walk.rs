@@ -8,7 +8,7 @@
 //! Nobody knows how many blocks were lost. So a block need not have the next number, but its number
 //! must be higher than that of the block before.
 
-use windlass_media::{FileNo, IndexBlock, IndexDirectoryEntry, StripeHeader, fitted};
+use windlass_media::{FileNo, IndexBlock, IndexDirectoryEntry, SetCipher, StripeHeader, fitted};
 
 use crate::storage::ReadAt;
 
@@ -21,7 +21,7 @@ const PART_BYTES: usize = 4096;
 /// known. `lost` receives each part (offset, bytes) that no block describes.
 pub(super) fn walk(
     file: &dyn ReadAt,
-    header: &StripeHeader,
+    (header, cipher): (&StripeHeader, Option<&SetCipher>),
     (start, end): (Option<u64>, Option<u64>),
     mut lost: impl FnMut(u64, u64),
 ) -> Vec<IndexDirectoryEntry> {
@@ -30,7 +30,7 @@ pub(super) fn walk(
     let until = end.unwrap_or(length).min(length);
     let (mut position, mut look) = (start, start.unwrap_or(0));
     let mut number_min = 0;
-    while let Some((offset, bytes, block)) = next_block(file, header, look, until) {
+    while let Some((offset, bytes, block)) = next_block(file, (header, cipher), look, until) {
         let begin = block.region_offset;
         look = offset + bytes.len() as u64;
         if block.number < number_min || position.is_some_and(|position| begin < position) {
@@ -56,7 +56,7 @@ pub(super) fn walk(
 
 fn next_block(
     file: &dyn ReadAt,
-    header: &StripeHeader,
+    (header, cipher): (&StripeHeader, Option<&SetCipher>),
     from: u64,
     end: u64,
 ) -> Option<(u64, Vec<u8>, IndexBlock)> {
@@ -70,7 +70,7 @@ fn next_block(
             let offset = position + at as u64;
             let prefix = &look[at..count.min(at + IndexBlock::PREFIX_BYTES)];
             if let Ok(total) = IndexBlock::encoded_bytes_of(prefix)
-                && let Some(found) = block_at(file, header, offset, total)
+                && let Some(found) = block_at(file, (header, cipher), offset, total)
             {
                 return Some((offset, found.0, found.1));
             }
@@ -98,13 +98,13 @@ fn filled(file: &dyn ReadAt, offset: u64, into: &mut [u8]) -> usize {
 
 fn block_at(
     file: &dyn ReadAt,
-    header: &StripeHeader,
+    (header, cipher): (&StripeHeader, Option<&SetCipher>),
     offset: u64,
     total: u32,
 ) -> Option<(Vec<u8>, IndexBlock)> {
     let mut bytes = vec![0; total as usize];
     file.read_exact_at(offset, &mut bytes).ok()?;
-    let block = IndexBlock::decode(&bytes, offset, header.alignment).ok()?;
+    let block = IndexBlock::decode_with(&bytes, offset, header.alignment, cipher).ok()?;
     let own = block.set_id == header.set_id && block.stripe == header.stripe;
     own.then_some((bytes, block))
 }
@@ -149,6 +149,7 @@ mod tests {
             frame_bytes: ALIGNMENT,
             created_nanos: 0,
             page_frames: false,
+            lock: None,
             locations: vec![b"a".to_vec()],
         };
         let mut file = tempfile::tempfile().unwrap();
@@ -182,7 +183,7 @@ mod tests {
         let mut lost = Vec::new();
         let found = walk(
             &FileBytes(Arc::new(file)),
-            &header,
+            (&header, None),
             (Some(0), Some(position)),
             |offset, bytes| {
                 lost.push((offset, bytes));

@@ -5,6 +5,7 @@ use std::io;
 use windlass_media::{FormatError, SetId};
 
 use super::DeviceOperation;
+use crate::keys::KeyFault;
 
 /// What to do if a file may not become larger.
 pub const FILE_SIZE_LIMIT: &str = "Raise the limit on the size of a file (`ulimit -f unlimited`, \
@@ -101,5 +102,17 @@ pub(super) fn device_words(
             format!("{operation} device {device} at offset {offset}: {source}")
         }
         _ => format!("{operation} device {device}: {source}"),
+    }
+}
+
+/// Why a set does not open, and who can open it.
+pub(super) fn locked_words(fault: &KeyFault, recipients: &[String]) -> String {
+    let who = recipients.join(", ");
+    match fault {
+        KeyFault::NoKey => format!("no key was given; it can be read by {who}"),
+        KeyFault::WrongKey => {
+            format!("none of the keys that were given opens it; it can be read by {who}")
+        }
+        KeyFault::Failed(why) => format!("{why}; it can be read by {who}"),
     }
 }

@@ -5,7 +5,7 @@ use std::{fmt, io};
 
 use windlass_media::{FormatError, Structure};
 
-use super::{EngineError, damage};
+use super::EngineError;
 
 /// What is done with a device, or with a stripe that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,6 +41,15 @@ impl fmt::Display for DeviceOperation {
             Self::Read => "read",
             Self::Remove => "remove",
         })
+    }
+}
+
+/// Damage of a stripe.
+pub(crate) fn damage(location: &Path, offset: u64, source: FormatError) -> EngineError {
+    EngineError::Damage {
+        location: location.to_string_lossy().into_owned(),
+        offset,
+        source,
     }
 }
 

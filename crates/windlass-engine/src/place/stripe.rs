@@ -5,7 +5,7 @@ use std::path::Path;
 use windlass_media::{Footer, Seal, SetId, StripeHeader, StripeIndex};
 
 use crate::error::{EngineError, damage};
-use crate::set::{Ends, check_same_footer, check_same_stripe};
+use crate::set::{Ends, check_same_footer, check_same_stripe, cipher_of};
 use crate::storage::{PlaceFile, Storage};
 use crate::stripe_name::{self, is_partial};
 
@@ -107,7 +107,10 @@ pub(super) fn read_footer(
     seal: &Seal,
     limit: u64,
 ) -> Result<Footer, EngineError> {
-    let footer = Ends::open(storage, &file.location)?.footer(seal, limit)?;
+    let ends = Ends::open(storage, &file.location)?;
+    let (header, _) = ends.header()?;
+    let cipher = cipher_of(storage, &file.location, &header)?;
+    let footer = ends.footer(seal, limit, cipher.as_deref())?;
     check_same_footer(seal, &footer)
         .map_err(|fault| damage(&file.location, seal.footer_offset, fault))?;
     Ok(footer)

@@ -156,7 +156,10 @@ impl<'a> Decompressor<'a> {
         let used = before.next_multiple_of(DIRECT_ALIGNMENT);
         open.buffer.set_len(used + entry.raw_bytes as usize);
         let into = &mut open.buffer[used..];
-        let decoded = self.decoder.decode(entry, stored.frame(entry), into);
+        let cipher = stored.stripe.cipher();
+        let frame_of = (entry, frame.pieces.as_slice());
+        let bytes = stored.frame(entry);
+        let decoded = self.decoder.decode_with(cipher, frame_of, bytes, into);
         let decoded = decoded.and_then(|()| entry.check_pieces(&frame.pieces, into));
         if decoded.is_err() {
             open.buffer.set_len(before);

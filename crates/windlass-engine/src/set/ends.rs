@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use windlass_media::{
-    Footer, FormatError, SEAL_BYTES, Seal, StripeHeader, StripeIndex, Structure, fitted, is_zero,
+    Footer, FormatError, SEAL_BYTES, Seal, SetCipher, StripeHeader, StripeIndex, Structure, fitted,
+    is_zero,
 };
 
 use crate::error::{EngineError, damage, read_error};
@@ -85,7 +86,19 @@ impl<'a> Ends<'a> {
     }
 
     /// The footer that a seal leads to. It takes at most `limit` bytes of memory.
-    pub(crate) fn footer(&self, seal: &Seal, limit: u64) -> Result<Footer, EngineError> {
+    pub(crate) fn footer(
+        &self,
+        seal: &Seal,
+        limit: u64,
+        cipher: Option<&SetCipher>,
+    ) -> Result<Footer, EngineError> {
+        let bytes = self.footer_bytes(seal, limit)?;
+        Footer::decode_with(&bytes, limit, cipher)
+            .map_err(|source| damage(self.location, seal.footer_offset, source))
+    }
+
+    /// The bytes of the footer, which have the hash that the seal states.
+    pub(crate) fn footer_bytes(&self, seal: &Seal, limit: u64) -> Result<Vec<u8>, EngineError> {
         let fault = |source| damage(self.location, seal.footer_offset, source);
         let structure = Structure::Footer;
         if seal.footer_bytes > limit {
@@ -100,7 +113,7 @@ impl<'a> Ends<'a> {
         if blake3::hash(&bytes).as_bytes() != &seal.footer_hash {
             return Err(fault(FormatError::Hash(structure)));
         }
-        Footer::decode(&bytes, limit).map_err(fault)
+        Ok(bytes)
     }
 
     fn read_end(&self, bytes: u64) -> Result<Vec<u8>, EngineError> {

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use windlass_media::SetId;
+use windlass_media::{KeyFile, SetId};
 
 use super::FoundSet;
 use crate::error::{DeviceOperation, EngineError};
@@ -88,14 +88,16 @@ impl Removal {
     pub fn run(&self, storage: &dyn Storage) -> Result<(), EngineError> {
         let directories: BTreeSet<_> = self.stripes.iter().map(|path| directory(path)).collect();
         let mut marks: BTreeSet<_> = self.marks.iter().cloned().collect();
+        let mut envelopes = Vec::new();
         for directory in directories {
+            envelopes.push(directory.join(KeyFile::name(self.set_id)));
             let mark = mark_path(directory, self.set_id);
             if marks.insert(mark.clone()) {
                 let written = storage.write(&mark, WORDS.as_bytes());
                 written.map_err(fault(DeviceOperation::Write, &mark))?;
             }
         }
-        for path in self.stripes.iter().chain(&marks) {
+        for path in self.stripes.iter().chain(&envelopes).chain(&marks) {
             let removed = storage.remove(path);
             removed.map_err(fault(DeviceOperation::Remove, path))?;
         }

@@ -2,13 +2,15 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use windlass_media::{
-    Footer, FormatError, IndexBlock, IndexDirectoryEntry, Seal, StripeHeader, StripeTableEntry,
-    Structure,
+    Footer, FormatError, IndexBlock, IndexDirectoryEntry, Seal, SetCipher, StripeHeader,
+    StripeTableEntry, Structure,
 };
 
 use super::ends::{Ends, check_same_footer, check_same_stripe};
+use super::unlock::cipher_of;
 use crate::error::{EngineError, damage, read_error};
 use crate::read::ReadFile;
 use crate::storage::Storage;
@@ -26,6 +28,8 @@ pub struct OpenStripe {
     /// The directory was put together from the blocks that a walk found. Blocks before and between
     /// them may be lost, so their places in it say nothing about their numbers.
     pub(crate) is_walked: bool,
+    /// What decrypts it, if its set is encrypted.
+    pub(crate) cipher: Option<Arc<SetCipher>>,
 }
 
 impl OpenStripe {
@@ -37,6 +41,11 @@ impl OpenStripe {
     /// Its header.
     pub fn header(&self) -> &StripeHeader {
         &self.header
+    }
+
+    /// What decrypts its frames, if its set is encrypted.
+    pub fn cipher(&self) -> Option<&SetCipher> {
+        self.cipher.as_deref()
     }
 
     /// Its length in bytes.
@@ -61,7 +70,8 @@ impl OpenStripe {
         if blake3::hash(&bytes).as_bytes() != &entry.hash {
             return Err(self.damage(entry.offset, FormatError::Hash(Structure::IndexBlock)));
         }
-        let block = IndexBlock::decode(&bytes, entry.offset, self.header.alignment);
+        let (alignment, cipher) = (self.header.alignment, self.cipher());
+        let block = IndexBlock::decode_with(&bytes, entry.offset, alignment, cipher);
         let block = block.map_err(|source| self.damage(entry.offset, source))?;
         if block.set_id != self.header.set_id || block.stripe != self.header.stripe {
             let (expected, found) = (self.header.set_id, block.set_id);
@@ -88,8 +98,9 @@ impl OpenStripe {
             return Err(self.damage(entry.offset, fault));
         }
         let frame_bytes = self.header.frame_bytes;
+        let stored_bytes_max = self.header.stored_bytes_max();
         let too_large = |frame: &windlass_media::FrameEntry| {
-            frame.raw_bytes.max(frame.stored_bytes) > frame_bytes
+            frame.raw_bytes > frame_bytes || frame.stored_bytes > stored_bytes_max
         };
         if block.frames.iter().any(too_large) || block.region_offset != entry.region_offset {
             let what = "a frame is larger, or the region elsewhere, than the stripe says";
@@ -234,7 +245,8 @@ pub(super) fn open_stripe(
     let (header, header_bytes) = ends.header()?;
     let seal = ends.seal()?;
     check_same_stripe(&header, &seal).map_err(|fault| damage(location, ends.bytes, fault))?;
-    let mut footer = ends.footer(&seal, limit)?;
+    let cipher = cipher_of(storage, location, &header)?;
+    let mut footer = ends.footer(&seal, limit, cipher.as_deref())?;
     check_same_footer(&seal, &footer)
         .map_err(|fault| damage(location, seal.footer_offset, fault))?;
     let directory = std::mem::take(&mut footer.directory);
@@ -246,6 +258,7 @@ pub(super) fn open_stripe(
         seal,
         directory,
         is_walked: false,
+        cipher,
     };
     Ok((stripe, footer))
 }

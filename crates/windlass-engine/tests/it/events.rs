@@ -62,6 +62,7 @@ fn begin_watched(progress: &Arc<Progress>) -> BackupRun {
         pacing: None,
         page_frames: false,
         frame_proof: true,
+        encryption: None,
     };
     let (progress, cancel) = (Arc::clone(progress), Cancel::new());
     BackupRun::start(setup.set_id, 1, options, devices, progress, cancel).unwrap()

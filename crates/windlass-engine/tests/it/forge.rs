@@ -59,6 +59,7 @@ impl Default for Forge {
                 frame_bytes: 64 * 1024,
                 created_nanos: 1,
                 page_frames: false,
+                lock: None,
                 locations: vec![b"set.windlass".to_vec()],
             },
             frames: vec![frame(&content, vec![piece(0, 0, &content)])],

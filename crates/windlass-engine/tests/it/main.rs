@@ -14,6 +14,7 @@ mod corpus;
 mod damage;
 mod damage_soak;
 mod emulation;
+mod encrypted;
 mod events;
 mod faults;
 mod findings;

@@ -200,7 +200,7 @@ impl Frames {
                 .time(|| stripe.read(entry.offset, stored))?;
             counters.decode_nanos.time(|| {
                 check_frame(stripe, entry, stored)?;
-                let decoded = decoder.decode(entry, stored, raw);
+                let decoded = decoder.decode_with(stripe.cipher(), (entry, pieces), stored, raw);
                 decoded.map_err(|source| stripe.damage(entry.offset, source))?;
                 check_pieces(stripe, entry, pieces, raw)
             })?;

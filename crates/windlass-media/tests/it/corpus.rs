@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use windlass_media::Codec;
 
 use crate::decoders::TARGETS;
-use crate::samples;
+use crate::{encrypted, samples};
 
 const CHANGES: u64 = 300;
 
@@ -58,6 +58,14 @@ fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     );
     vec![
         ("header", "two-stripes", samples::header().encode().unwrap()),
+        ("header", "locked", encrypted::header().encode().unwrap()),
+        ("key_file", "two", encrypted::key_file().encode().unwrap()),
+        (
+            "encrypted",
+            "block",
+            at(block_at + 512, &encrypted::block()),
+        ),
+        ("encrypted", "footer", at(0, &encrypted::footer())),
         ("index_block", "two-frames", at(block_at, &block)),
         ("footer", "first-stripe", footers[0].clone()),
         ("footer", "second-stripe", footers[1].clone()),

@@ -4,8 +4,8 @@
 //! Where a checksum guards a structure it is made right first, or no made-up bytes would get past.
 
 use windlass_media::{
-    Codec, Decoder, Facts, FileTable, Footer, FrameDecoder, FrameEntry, IndexBlock, LAYOUT_STREAMS,
-    PageFrame, SEAL_BYTES, Seal, StripeHeader, crc32c,
+    Codec, DataKey, Decoder, Facts, FileTable, Footer, FrameDecoder, FrameEntry, IndexBlock,
+    KeyFile, LAYOUT_STREAMS, PageFrame, SEAL_BYTES, Seal, SetCipher, SetId, StripeHeader, crc32c,
 };
 
 /// How many bytes the sections of a footer may decompress to, together.
@@ -17,7 +17,7 @@ const FRAME_BYTES: u32 = 1 << 20;
 pub type Decoding = (&'static str, fn(&[u8]));
 
 /// Every decoder.
-pub const TARGETS: [Decoding; 8] = [
+pub const TARGETS: [Decoding; 10] = [
     ("header", header),
     ("index_block", index_block),
     ("footer", footer),
@@ -26,7 +26,39 @@ pub const TARGETS: [Decoding; 8] = [
     ("facts", facts),
     ("frame", frame),
     ("laid_frame", laid_frame),
+    ("key_file", key_file),
+    ("encrypted", encrypted),
 ];
+
+/// A file of envelopes. What was decoded must be the same after it is encoded and decoded again.
+pub fn key_file(bytes: &[u8]) {
+    drop(KeyFile::decode(bytes));
+    let mut whole = bytes.to_vec();
+    reseal(&mut whole);
+    if let Ok(file) = KeyFile::decode(&whole) {
+        assert_eq!(file.encode().ok(), Some(whole));
+    }
+}
+
+/// An index block and a footer of an encrypted set, by somebody without its key.
+pub fn encrypted(bytes: &[u8]) {
+    let key = DataKey::from_bytes(&[1; 32]);
+    let cipher = key.and_then(|key| SetCipher::new(&key, SetId([1; 16])).ok());
+    let Some((offset, block)) = bytes.split_first_chunk::<8>() else {
+        return;
+    };
+    let mut resealed = block.to_vec();
+    reseal(&mut resealed);
+    let offset = u64::from_le_bytes(*offset);
+    let decoded = IndexBlock::decode_with(&resealed, offset, 512, cipher.as_ref());
+    assert!(decoded.is_err(), "a block that nobody with the key wrote");
+    let mut footer = block.to_vec();
+    let length = footer.len() as u64;
+    if let Some(field) = footer.get_mut(32..40) {
+        field.copy_from_slice(&length.to_le_bytes());
+    }
+    assert!(Footer::decode_with(&footer, METADATA_LIMIT, cipher.as_ref()).is_err());
+}
 
 /// A header. What was decoded must be the same after it is encoded and decoded again. The bytes
 /// need not be the same: a header may have more padding than it needs.

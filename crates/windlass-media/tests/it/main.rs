@@ -5,6 +5,7 @@
 
 mod corpus;
 mod decoders;
+mod encrypted;
 mod limits;
 mod samples;
 mod structures;

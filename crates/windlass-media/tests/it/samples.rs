@@ -21,6 +21,7 @@ pub fn header() -> StripeHeader {
         frame_bytes: 1 << 17,
         created_nanos: 1_700_000_000_000_000_000,
         page_frames: false,
+        lock: None,
         locations: vec![b"/backup/a".to_vec(), b"/backup/b".to_vec()],
     }
 }

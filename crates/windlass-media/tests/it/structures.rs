@@ -11,7 +11,7 @@ use crate::samples::{self, REGION, REGION_BYTES};
 const METADATA_LIMIT: u64 = 1 << 20;
 
 /// Asserts that `decode` refuses every flip of one bit, and every cut, of `bytes`.
-fn every_flip_is_refused<T>(bytes: &[u8], decode: impl Fn(&[u8]) -> Result<T, FormatError>) {
+pub fn every_flip_is_refused<T>(bytes: &[u8], decode: impl Fn(&[u8]) -> Result<T, FormatError>) {
     assert!(decode(bytes).is_ok());
     for offset in 0..bytes.len() {
         for bit in 0..8 {
@@ -277,6 +277,7 @@ proptest! {
             frame_bytes: frame,
             created_nanos,
             page_frames: false,
+            lock: None,
             locations,
         };
         let bytes = header.encode().unwrap();

@@ -211,7 +211,13 @@ impl BaseSearch<'_> {
                 Err(why) => drop(reason.get_or_insert(format!("set {}: {why}", short_id(set)))),
             }
         }
+        let is_locked = |set: &SetEntry| matches!(set.state, SetState::Locked(_));
+        let are_locked = found.sets.iter().any(is_locked);
         let none = || match self.request.backup_type {
+            _ if are_locked => format!(
+                "sets in {} are encrypted, and no key here opens them",
+                named(&places)
+            ),
             BackupType::Diff => format!("there is no full backup of it in {}", named(&places)),
             _ => format!("there is no backup of it in {}", named(&places)),
         };

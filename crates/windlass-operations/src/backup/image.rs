@@ -22,6 +22,7 @@ use windlass_snapshot::{Content, Snapshot};
 use super::{Basis, Job, Sealed};
 use crate::caller::Caller;
 use crate::database::DatabaseName;
+use crate::devices::STORAGE;
 use crate::error::OperationError;
 use crate::held::Held;
 use crate::moments::timestamp;
@@ -57,7 +58,7 @@ impl FixedSource {
         let image: Arc<dyn Image> = match snapshot.content()? {
             Content::Files(image) => image,
             Content::Set(stripes) => {
-                let set = Arc::new(OpenSet::open(&stripes, METADATA_LIMIT_DEFAULT)?);
+                let set = Arc::new(OpenSet::open_in(STORAGE, &stripes, METADATA_LIMIT_DEFAULT)?);
                 Arc::new(SetImage::open(set, &SetImageOptions::default())?)
             }
         };

@@ -37,6 +37,8 @@ pub struct BackupRequest {
     pub pages: PageChoice,
     /// Whether to put them together again and compare them before they are stored.
     pub frame_proof: bool,
+    /// Who can read the set, as words for keys. If there are none, the set is not encrypted.
+    pub encrypt: Vec<String>,
     /// Limits of speed.
     pub rates: Rates,
     /// Whether to replace stripes that exist, after the new set is sealed.
@@ -107,6 +109,7 @@ impl BackupRequest {
             compression_text: Compression::default().to_string(),
             pages: PageChoice::default(),
             frame_proof: true,
+            encrypt: Vec::new(),
             rates: Rates::default(),
             overwrite: false,
             buffered: false,

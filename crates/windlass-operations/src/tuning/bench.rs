@@ -142,6 +142,7 @@ impl Bench<'_> {
             pacing: self.request.emulation.pacing(),
             page_frames: false,
             frame_proof: true,
+            encryption: None,
         };
         let (report, seconds) = source.run(options, devices, self.cancel)?;
         let data_seconds = report.data_seconds.max(1e-9);

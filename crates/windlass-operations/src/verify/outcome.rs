@@ -60,6 +60,9 @@ pub struct VerifiedSet {
     pub database: Value,
     /// The run that read everything; none if only seals and indexes were checked.
     pub run: Option<RunReport>,
+    /// Who can read it, if it is encrypted and there is no key. Then only what is not encrypted was
+    /// checked.
+    pub locked: Option<Vec<String>>,
     /// What is wrong with it.
     pub damage: DamageReport,
     /// Why every restore refuses it, although its checksums are right.
@@ -145,7 +148,8 @@ impl VerifiedSet {
 
     /// How the operation ends for this set.
     pub fn ending(&self) -> Ending {
-        let has_warnings = self.inspected().is_some_and(Inspected::has_warnings);
+        let has_warnings =
+            self.locked.is_some() || self.inspected().is_some_and(Inspected::has_warnings);
         match (self.is_sound(), has_warnings) {
             (false, _) => Ending::Damage,
             (true, true) => Ending::Warnings,

@@ -107,6 +107,7 @@ fn begin_run(directory: &Path, wish: &Wish, volumes: usize) -> BackupRun {
         pacing: None,
         page_frames: wish.pages,
         frame_proof: true,
+        encryption: None,
     };
     let device = |index: usize| {
         let path = directory.join(format!("stripe-{index}"));

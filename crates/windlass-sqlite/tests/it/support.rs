@@ -182,6 +182,7 @@ fn start_coded(
         pacing: None,
         page_frames: coding.pages,
         frame_proof: true,
+        encryption: None,
     };
     let cancel = Cancel::new();
     BackupRun::start(SetId([7; 16]), 0, options, vec![device], progress, cancel).unwrap()

@@ -9,7 +9,14 @@ use clap::{Command, CommandFactory};
 use super::Cli;
 
 /// Options of other programs that the manual's examples have.
-const FOREIGN: [&str; 4] = ["--nocapture", "--now", "--test", "--waldir"];
+const FOREIGN: [&str; 6] = [
+    "--file",
+    "--identity",
+    "--nocapture",
+    "--now",
+    "--test",
+    "--waldir",
+];
 
 fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
@@ -29,6 +36,7 @@ fn page_of(command: &str) -> &'static str {
         "merge" => "manual/chains.md",
         "repair" => "manual/repair.md",
         "expire" | "hold" => "manual/repositories.md",
+        "key list" | "key check" | "key rotate" | "key" => "manual/encryption.md",
         "diff" => "manual/diff.md",
         "extract" => "manual/extract.md",
         "mount" => "manual/mount.md",

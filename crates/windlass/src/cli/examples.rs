@@ -410,3 +410,18 @@ Examples:
       Make backups and restores on 14 kinds of emulated storage, and compare them with plans.
   windlass lab rehearse --only 'slow device' --at-most 0.10,0.25
       Only some of them. Fail if the median error is above 10 % or the worst one above 25 %.";
+
+/// `windlass key --help`
+pub const KEY: &str = "\
+Examples:
+  windlass backup shop --to /backup/shop --encrypt age:age1...
+      Only the owner of this recipient can read the set. This host cannot.
+  windlass key list /backup/shop
+      Who can read each set of this directory?
+  windlass key check /backup/shop --key identity-file:/media/safe/restore.key
+      Does the key in the safe open all sets? No data is read.
+  windlass key rotate /backup/shop --key identity-file:old.key --encrypt age:age1...
+      From now on this recipient can read them, too. The sets stay as they are.
+
+`age-keygen -o FILE` makes an identity and prints its recipient. Keep it away from the backups, and
+keep a copy: without it nobody can read the sets.";

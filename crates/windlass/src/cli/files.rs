@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use windlass_engine::{EngineError, Outputs, partial_path};
 
 use super::{
-    Backup, Cli, Command, Drill, Expire, History, Hold, Lab, Merge, Repair, Restore, Snapshot,
+    Backup, Cli, Command, Drill, Events, Expire, History, Hold, Lab, Merge, Repair, Restore, Snapshot,
     Verify, Watching,
 };
 use crate::exit::Failure;
@@ -41,6 +41,7 @@ fn of(cli: &Cli) -> Files {
         Command::Repair(repair) => files.of_repair(repair),
         Command::Info(info) => files.of_set(&info.set),
         Command::Expire(Expire { set, .. }) | Command::Hold(Hold { set, .. }) => files.of_set(set),
+        Command::Key(key) => files.of_set(&key.of().set),
         Command::Diff(diff) => {
             files.of_set([&diff.first]);
             files.of_set(&diff.second);
@@ -61,10 +62,7 @@ fn of(cli: &Cli) -> Files {
             files.of_set(&open.set);
             files.of_moment(&open.at.log.log_from, &open.opening.scratch);
         }
-        Command::Events(events) => {
-            files.add([&events.file], "the events are read from there");
-            files.add(&events.html, "the page is written there");
-        }
+        Command::Events(events) => files.of_events(events),
         Command::Drill(drill) => files.of_drill(drill),
         Command::History(history) => files.of_history(history),
         Command::Tune(tune) => {
@@ -115,6 +113,11 @@ impl Files {
             }
             Lab::Probe(_) | Lab::Rehearse(_) | Lab::Pages(_) => {}
         }
+    }
+
+    fn of_events(&mut self, events: &Events) {
+        self.add([&events.file], "the events are read from there");
+        self.add(&events.html, "the page is written there");
     }
 
     fn of_snapshot(&mut self, snapshot: &Snapshot) {

@@ -33,6 +33,10 @@ pub struct Merge {
         allow_hyphen_values = true
     )]
     pub compress: String,
+    /// Encrypt the set, so that only this one can read it. Without it the new set is not encrypted,
+    /// whatever the chain is. Repeat it for several
+    #[arg(long, value_name = "WHO", env = "WINDLASS_ENCRYPT")]
+    pub encrypt: Vec<String>,
     /// If the output is not a terminal, print a line each time PERCENT more is done
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100), env = "WINDLASS_STATS")]
     pub stats: u8,

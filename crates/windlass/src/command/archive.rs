@@ -13,6 +13,7 @@ use crate::exit::{Code, Failure};
 use crate::{output, requests};
 
 pub fn push(global: &Global, arguments: &ArchivePush) -> Result<Code, Failure> {
+    requests::check_log_place(global, &arguments.to)?;
     let caller = requests::quiet_caller(global);
     let request = ArchivePushRequest {
         path: arguments.path.clone(),

@@ -13,7 +13,7 @@ use windlass_engine::media::{FileEntry, FileKind, SetDescription};
 use windlass_engine::{EngineError, show_size, to_json};
 use windlass_operations::Ending;
 use windlass_operations::denied::Denied;
-use windlass_operations::info::{InfoOutcome, NamedInfo, SetView, StripeView, info};
+use windlass_operations::info::{InfoOutcome, NamedInfo, SetView, StripeView, info, is_locked};
 use windlass_operations::metrics::metrics_of_place;
 use windlass_postgres::RelationNames;
 
@@ -108,6 +108,12 @@ fn print_damage(view: &SetView, fault: &EngineError) {
     if let Some(denied) = Denied::of(fault) {
         let (message, hint) = hints::denied::words(&denied);
         output::line(&format!("state         not readable: {message}. {hint}"));
+        return;
+    }
+    if is_locked(fault) {
+        let bytes = show_size(view.stored_bytes());
+        output::line(&format!("stored        {bytes}"));
+        output::line(&format!("state         {fault}"));
         return;
     }
     output::line(&format!("state         cannot be restored: {fault}"));

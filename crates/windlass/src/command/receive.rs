@@ -10,6 +10,7 @@ use crate::exit::{Code, Failure};
 use crate::{output, requests, signals, words};
 
 pub fn run(global: &Global, arguments: &Receive) -> Result<Code, Failure> {
+    requests::check_log_place(global, &arguments.to)?;
     let cancel = signals::cancel_on_signals()?;
     let caller = requests::quiet_caller(global);
     let request = ReceiveRequest {

@@ -63,6 +63,10 @@ fn document(verified: &VerifiedSet) -> Value {
         document[key] = value.clone();
     }
     document["ok"] = verified.is_sound().into();
+    if let Some(recipients) = &verified.locked {
+        document["ok"] = false.into();
+        document["locked"] = json!({"recipients": recipients});
+    }
     match &verified.opened {
         Some(Opening::Inspected(found)) => document["open"] = relations::document(found),
         Some(Opening::Failed(error)) => {

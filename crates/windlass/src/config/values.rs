@@ -8,6 +8,8 @@ use windlass_engine::media::saturated;
 use windlass_engine::{BufferRequest, TRANSFER_BYTES_MAX, parse_size};
 use windlass_model::{Emulation, Model};
 
+use windlass_operations::keys::check_key;
+
 use crate::compression::Compression;
 use crate::exit::Failure;
 use crate::metrics::MetricsAddress;
@@ -57,6 +59,7 @@ pub fn leak(text: &str) -> &'static str {
 fn check(command: &str, name: &str, value: &str) -> Result<(), Failure> {
     match name {
         "compress" => Ok(Compression::parse(value).map(drop)?),
+        "encrypt" | "key" => Ok(check_key(value)?),
         "emulate" if command != "lab sweep" => {
             Emulation::parse(value.split(' ').filter(|word| !word.is_empty()))?;
             Ok(())

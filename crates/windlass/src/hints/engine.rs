@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use windlass_engine::media::FormatError;
-use windlass_engine::{DeviceOperation, EngineError, Setting, SettingFault, StageName};
+use windlass_engine::{DeviceOperation, EngineError, KeyFault, Setting, SettingFault, StageName};
 
 use super::{OPTION_VALUES, option};
 
@@ -78,6 +78,14 @@ pub fn hint(error: &EngineError) -> Option<String> {
         EngineError::NoDatabase { .. } => {
             "Use a newer version of Windlass. `windlass info` says what is in the set."
         }
+        EngineError::Locked {
+            fault: KeyFault::NoKey,
+            ..
+        } => {
+            "Name the key: --key identity-file:PATH, --key passphrase-file:PATH, or --key \
+             command:PROGRAM, which prints one. Or set WINDLASS_KEY."
+        }
+        EngineError::Locked { .. } => "`windlass key list` shows who can read each set.",
         EngineError::BaseMissing { .. } => {
             "Name the directory of the base after the set, or copy the base back to where it was."
         }

@@ -85,10 +85,13 @@ pub fn words(error: &OperationError) -> (String, Option<String>) {
     }
 }
 
-/// What can be wrong with a directory, a user or a mount.
+/// What can be wrong with a directory, a user, a mount or a key.
 fn of_place(error: &OperationError) -> (String, Option<String>) {
     let said = |hint: &str| Some(hint.to_owned());
     match error {
+        OperationError::Key(_) | OperationError::NotEncrypted { .. } => {
+            (error.to_string(), super::keys::hint(error))
+        }
         OperationError::Mount(inner) => (error.to_string(), super::mount(inner)),
         OperationError::Scratch { .. } => (
             error.to_string(),

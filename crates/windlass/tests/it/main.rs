@@ -13,6 +13,7 @@ mod delta;
 mod diff;
 mod documents;
 mod drill;
+mod encryption;
 mod endings;
 mod events;
 mod expire;

@@ -106,6 +106,11 @@ impl Lines {
     /// The one line about a set that is one of several.
     fn line(&self, set: &SetEntry, verified: &VerifiedSet) -> String {
         let (title, bytes) = (title(set), show_size(verified.stripe_bytes));
+        if verified.locked.is_some() && verified.damage.is_empty() {
+            return format!(
+                "{title}  encrypted: sealed and whole, content not checked without a key"
+            );
+        }
         match (verified.damage.is_empty(), verified.run.is_none()) {
             (false, _) => format!("{title}  damaged"),
             (true, true) => format!("{title}  sealed, all index blocks right"),
@@ -127,6 +132,14 @@ impl Lines {
             return;
         }
         let id = verified.id;
+        if let Some(recipients) = &verified.locked {
+            let stripes = output::count(verified.stripes as u64, "stripe");
+            let who = recipients.join(", ");
+            return output::note(&format!(
+                "warning: set {id} is encrypted, and no key was given: its content was not \
+                 checked. {stripes} sealed and as long as they must be. It can be read by {who}"
+            ));
+        }
         match run {
             None if self.quiet => {}
             None => {

@@ -1,0 +1,176 @@
+//! Who can read sets, whether keys open them, and new envelopes for them.
+//!
+//! Invariants
+//! - A set is never changed. New envelopes go to a file beside each of its stripes, which is
+//!   complete and durable before it has its name. A run that is cut off leaves the old or the new
+//!   one.
+//! - No frame is read or written: only the data key is encrypted again.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use windlass_engine::media::{KeyFile, SetId, fitted};
+use windlass_engine::{
+    EngineError, FoundSet, LockedSet, METADATA_LIMIT_DEFAULT, SetState, check_locked, durable,
+    key_file_of, key_of_set,
+};
+use windlass_keys::Readers;
+
+use crate::caller::Caller;
+use crate::devices::STORAGE;
+use crate::error::OperationError;
+use crate::places::{self, Named, SetRequest};
+
+/// The mode of files of envelopes: as that of stripes.
+const MODE: u32 = 0o600;
+
+/// Who can read a set.
+#[derive(Clone, Debug)]
+pub struct LockShown {
+    /// The set.
+    pub set_id: SetId,
+    /// When it was begun, in nanoseconds since 1970 UTC.
+    pub begun_nanos: i64,
+    /// Who could read it when it was written. Their envelopes are in the set and stay there.
+    pub written_to: Vec<String>,
+    /// Who can read it by newer envelopes beside it, and when these were written.
+    pub rotated_to: Option<(i64, Vec<String>)>,
+}
+
+/// Whether the keys of this process open a set.
+#[derive(Debug)]
+pub struct CheckedSet {
+    /// The set.
+    pub set_id: SetId,
+    /// When it was begun, in nanoseconds since 1970 UTC.
+    pub begun_nanos: i64,
+    /// Why they do not.
+    pub fault: Option<EngineError>,
+}
+
+/// A set that has new envelopes.
+#[derive(Clone, Debug)]
+pub struct RotatedSet {
+    /// The set.
+    pub set_id: SetId,
+    /// Who can read it by them.
+    pub recipients: Vec<String>,
+    /// The files.
+    pub files: Vec<PathBuf>,
+    /// Who can still read it by the envelopes inside the set, and not by the new ones.
+    pub remain: Vec<String>,
+}
+
+/// Who can read these sets.
+pub fn locks(caller: &Caller, request: &SetRequest) -> Result<Vec<LockShown>, OperationError> {
+    let sets = encrypted(caller, request)?;
+    let shown = |set: &LockedSet| {
+        let later = later(set);
+        LockShown {
+            set_id: set.set_id,
+            begun_nanos: set.begun_nanos,
+            written_to: set.lock.recipients(),
+            rotated_to: later.map(|file| (file.written_nanos, file.lock.recipients())),
+        }
+    };
+    Ok(sets.iter().map(shown).collect())
+}
+
+/// Whether the keys of this process open these sets. The description of each is decrypted.
+pub fn check(caller: &Caller, request: &SetRequest) -> Result<Vec<CheckedSet>, OperationError> {
+    let sets = encrypted(caller, request)?;
+    let checked = |set: &LockedSet| {
+        let found = FoundSet::whole(STORAGE, &set.stripes, METADATA_LIMIT_DEFAULT);
+        CheckedSet {
+            set_id: set.set_id,
+            begun_nanos: set.begun_nanos,
+            fault: found.err(),
+        }
+    };
+    Ok(sets.iter().map(checked).collect())
+}
+
+/// Makes new envelopes for these sets, for the readers whom `words` name. All sets are opened
+/// before the first file is written.
+pub fn rotate(
+    caller: &Caller,
+    request: &SetRequest,
+    words: &[String],
+) -> Result<Vec<RotatedSet>, OperationError> {
+    let readers = Readers::of_words(words)?;
+    let sets = encrypted(caller, request)?;
+    let mut new = Vec::with_capacity(sets.len());
+    for set in &sets {
+        let stripe = set.stripes.first().map_or(Path::new(""), PathBuf::as_path);
+        let key = key_of_set(STORAGE, stripe, (set.set_id, &set.lock))?;
+        let lock = readers.lock(&key, set.set_id)?;
+        new.push((set, lock));
+    }
+    let mut rotated = Vec::with_capacity(new.len());
+    for (set, lock) in new {
+        let recipients = lock.recipients();
+        let written = set.lock.recipients();
+        let remain = written.into_iter().filter(|one| !recipients.contains(one));
+        let file = KeyFile {
+            set_id: set.set_id,
+            written_nanos: fitted(jiff::Timestamp::now().as_nanosecond()),
+            lock,
+        };
+        rotated.push(RotatedSet {
+            set_id: set.set_id,
+            remain: remain.collect(),
+            files: write(set, &file)?,
+            recipients,
+        });
+    }
+    Ok(rotated)
+}
+
+/// Writes the file beside each stripe. Readers look beside any of them.
+fn write(set: &LockedSet, file: &KeyFile) -> Result<Vec<PathBuf>, OperationError> {
+    let bytes = file.encode().map_err(EngineError::from)?;
+    let stripes = set.stripes.iter();
+    let directories: BTreeSet<_> = stripes.filter_map(|path| path.parent()).collect();
+    let mut files = Vec::with_capacity(directories.len());
+    for directory in directories {
+        let path = directory.join(KeyFile::name(set.set_id));
+        let written = durable::write(&path, &bytes, MODE);
+        written.map_err(|source| OperationError::KeyFile {
+            path: path.clone(),
+            source,
+        })?;
+        files.push(path);
+    }
+    Ok(files)
+}
+
+fn later(set: &LockedSet) -> Option<KeyFile> {
+    let mut beside = set.stripes.iter();
+    let found = beside.find_map(|stripe| key_file_of(STORAGE, stripe, set.set_id));
+    found.filter(|file| file.lock.check == set.lock.check)
+}
+
+/// The encrypted sets that are meant: one, or all of some places.
+fn encrypted(caller: &Caller, request: &SetRequest) -> Result<Vec<LockedSet>, OperationError> {
+    let named = Named::new(caller, request)?;
+    let stripes: Vec<Vec<PathBuf>> = match named.choice.which.is_none() && named.are_directories() {
+        true => {
+            let list = places::list(&named.paths)?;
+            let sets = named.sets(&list.sets, list.unknown.is_empty())?;
+            let sets = sets.into_iter();
+            let begun = sets.filter(|set| !matches!(set.state, SetState::Unfinished));
+            begun.map(|set| set.locations()).collect()
+        }
+        false => vec![places::find_named(caller, &named)?.stripes],
+    };
+    let mut found = Vec::new();
+    for stripes in &stripes {
+        found.extend(check_locked(STORAGE, stripes, METADATA_LIMIT_DEFAULT)?);
+    }
+    match found.is_empty() {
+        true => Err(OperationError::NotEncrypted {
+            place: named.places().to_string(),
+        }),
+        false => Ok(found),
+    }
+}

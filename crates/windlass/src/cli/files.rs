@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use windlass_engine::{EngineError, Outputs, partial_path};
 
 use super::{
-    Backup, Cli, Command, Drill, Events, Expire, History, Hold, Lab, Merge, Repair, Restore, Snapshot,
-    Verify, Watching,
+    Backup, Cli, Command, Drill, Events, Expire, History, Hold, Lab, Merge, Repair, Restore,
+    Snapshot, Verify, Watching,
 };
 use crate::exit::Failure;
 

@@ -87,6 +87,10 @@ fn an_encrypted_set_comes_back_whatever_the_codec_the_stripes_and_the_frames() {
                     page_frames,
                     ..Setup::small(stripes, codec)
                 };
+                let setup = Setup {
+                    set_id: SetId(*b"an id like none!"),
+                    ..setup
+                };
                 let setup = encrypted(setup, 1);
                 let places = make_set(&tree, dir.path(), &setup);
                 restores(&one(1), &places, &tree).unwrap();

@@ -450,18 +450,8 @@ impl Job<'_> {
     }
 
     fn options_json(&self, plan: &BufferPlan) -> serde_json::Value {
-        serde_json::json!({
-            "compress": self.request.compression.to_string(),
-            "pages": match (self.takes_pages_apart(plan), self.request.frame_proof) {
-                (false, _) => "off",
-                (true, true) => "auto",
-                (true, false) => "auto, without proof",
-            },
-            "buffers": plan.buffers,
-            "transfer_bytes": plan.transfer_bytes,
-            "frame_bytes": plan.frame_bytes,
-            "block_bytes": plan.alignment,
-        })
+        let apart = self.takes_pages_apart(plan);
+        self.request.options_json(plan, apart)
     }
 
     /// Says how close the run came to the probed speed of its storage, and to the plan's

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use windlass_engine::PageClass;
 use windlass_engine::media::{BackupType, Codec};
+use windlass_engine::{BufferPlan, PageClass};
 use windlass_postgres::BackupRequest as ClusterRequest;
 
 use crate::compression::Compression;
@@ -91,6 +91,24 @@ impl PageChoice {
                 is_postgres && (is_adaptive || PageClass::is_worth_it_with(compression.codec))
             }
         }
+    }
+}
+
+impl BackupRequest {
+    /// What the set says of its options.
+    pub(super) fn options_json(&self, plan: &BufferPlan, apart: bool) -> serde_json::Value {
+        serde_json::json!({
+            "compress": self.compression.to_string(),
+            "pages": match (apart, self.frame_proof) {
+                (false, _) => "off",
+                (true, true) => "auto",
+                (true, false) => "auto, without proof",
+            },
+            "buffers": plan.buffers,
+            "transfer_bytes": plan.transfer_bytes,
+            "frame_bytes": plan.frame_bytes,
+            "block_bytes": plan.alignment,
+        })
     }
 }
 

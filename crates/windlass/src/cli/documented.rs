@@ -45,9 +45,8 @@ fn page_of(command: &str) -> &'static str {
         "drill" => "manual/drill.md",
         "history" => "manual/history.md",
         "status" | "events" => "events.md",
-        "plan" | "tune" | "lab" | "lab probe" | "lab sweep" | "lab rehearse" | "lab pages" => {
-            "lab.md"
-        }
+        "plan" | "tune" | "lab" | "lab probe" | "lab sweep" | "lab rehearse" | "lab pages"
+        | "lab snapshots" => "lab.md",
         snapshot if snapshot.starts_with("snapshot") => "manual/snapshots.md",
         "archive-push" | "archive-get" | "receive" => "manual/log.md",
         "completions" | "man" => "manual/configuration.md",

@@ -1,4 +1,4 @@
-//! What `windlass verify --at` shows of the moment to which the sets and the log lead.
+//! What `verify --at` shows of the moment to which the sets and the log lead.
 
 use serde_json::{Value, json};
 use windlass_operations::verify::{Opening, VerifiedMoment};

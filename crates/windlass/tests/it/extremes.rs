@@ -32,13 +32,15 @@ fn numeric_options(command: &str) -> Vec<(String, String)> {
         "<RATIO>",
         "<PORT>",
     ];
+    /// Of `plan --snapshot`, which takes no other options of `plan`.
+    const OF_SNAPSHOTS: [&str; 2] = ["look", "max-size"];
     let help = text(&windlass(&[command, "-h"]));
     let lines = help.lines().filter_map(|line| {
         let (_, option) = line.split_once("--")?;
         let mut words = option.split_whitespace();
         let (name, value) = (words.next()?, words.next()?);
-        NUMBERS
-            .contains(&value)
+        let is_tried = command != "plan" || !OF_SNAPSHOTS.contains(&name);
+        (NUMBERS.contains(&value) && is_tried)
             .then(|| (format!("--{name}"), value.to_owned()))
     });
     lines.collect()

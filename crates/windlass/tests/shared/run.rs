@@ -23,7 +23,6 @@ pub fn command() -> Command {
     }
     command.env("WINDLASS_CONFIG", "/dev/null");
     // Where storage was probed, a run that nobody could predict elsewhere has a prediction.
-    command.env("WINDLASS_STATE_DIR", "/nonexistent");
     command.env("WINDLASS_NO_PREDICTION", "1");
     // What was probed on this machine changes what is printed.
     command.env("WINDLASS_STATE_DIR", "/nonexistent/windlass");

@@ -108,8 +108,12 @@ pub(super) fn read_footer(
     limit: u64,
 ) -> Result<Footer, EngineError> {
     let ends = Ends::open(storage, &file.location)?;
-    let (header, _) = ends.header()?;
-    let cipher = cipher_of(storage, &file.location, &header)?;
+    // If the header is damaged, nobody knows whether the set is encrypted. The footer of one that is
+    // not can be read without it, and still says whose set this is and when it was begun.
+    let cipher = match ends.header() {
+        Ok((header, _)) => cipher_of(storage, &file.location, &header)?,
+        Err(_) => None,
+    };
     let footer = ends.footer(seal, limit, cipher.as_deref())?;
     check_same_footer(seal, &footer)
         .map_err(|fault| damage(&file.location, seal.footer_offset, fault))?;

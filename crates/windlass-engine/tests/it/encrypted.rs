@@ -38,7 +38,7 @@ fn encryption(seed: u8, set_id: SetId) -> Encryption {
             check: key.check_for(set_id),
             envelopes: vec![Envelope {
                 recipient: "age1somebody".to_owned(),
-                bytes: vec![1; 200],
+                bytes: b"the envelope of a test; ".repeat(8),
             }],
         },
     }

@@ -425,3 +425,21 @@ Examples:
 
 `age-keygen -o FILE` makes an identity and prints its recipient. Keep it away from the backups, and
 keep a copy: without it nobody can read the sets.";
+
+/// `windlass key list --help`
+pub const KEY_LIST: &str = "\
+Examples:
+  windlass key list /backup/shop --set latest
+      Show who can read the newest set, without a key.";
+
+/// `windlass key check --help`
+pub const KEY_CHECK: &str = "\
+Examples:
+  windlass key check /backup/shop --key identity-file:/root/escrow.txt
+      Prove that the key from the safe opens the set, without reading its data.";
+
+/// `windlass key rotate --help`
+pub const KEY_ROTATE: &str = "\
+Examples:
+  windlass key rotate /backup/shop --key identity-file:old.txt --encrypt identity-file:new.txt
+      Let the new key read the set from now on. The set itself stays as it is.";

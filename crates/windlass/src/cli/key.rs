@@ -4,16 +4,19 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::Choice;
+use super::{Choice, examples};
 
 /// `windlass key`
 #[derive(Debug, Subcommand)]
 pub enum Key {
     /// Show who can read sets
+    #[command(after_long_help = examples::KEY_LIST)]
     List(KeyOf),
     /// Check that the keys of --key open sets, without reading their data
+    #[command(after_long_help = examples::KEY_CHECK)]
     Check(KeyOf),
     /// Encrypt the keys of sets to others, without reading or changing the sets
+    #[command(after_long_help = examples::KEY_ROTATE)]
     Rotate(KeyRotate),
 }
 

@@ -40,8 +40,7 @@ fn numeric_options(command: &str) -> Vec<(String, String)> {
         let mut words = option.split_whitespace();
         let (name, value) = (words.next()?, words.next()?);
         let is_tried = command != "plan" || !OF_SNAPSHOTS.contains(&name);
-        (NUMBERS.contains(&value) && is_tried)
-            .then(|| (format!("--{name}"), value.to_owned()))
+        (NUMBERS.contains(&value) && is_tried).then(|| (format!("--{name}"), value.to_owned()))
     });
     lines.collect()
 }

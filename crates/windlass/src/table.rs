@@ -83,7 +83,7 @@ pub fn print_plan(plan: &BufferPlan, codec: Option<&str>, pages_bytes: u64, deta
     let most = plan.buffers_max(pages_bytes);
     let more = match most > plan.buffers {
         true => format!(
-            ", up to {}",
+            ", max {}",
             show_size(most as u64 * plan.transfer_bytes as u64)
         ),
         false => String::new(),

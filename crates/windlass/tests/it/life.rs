@@ -28,7 +28,7 @@ fn the_configuration_is_printed_before_the_run() {
     ];
     let printed = text(&windlass(&words));
     assert!(
-        printed.contains("buffers       12 x 1 MiB = 12 MiB of memory, up to 72 MiB"),
+        printed.contains("buffers       12 x 1 MiB = 12 MiB of memory, max 72 MiB"),
         "{printed}"
     );
     assert!(

@@ -233,7 +233,7 @@ impl Gathered {
         let mut first_fault = None;
         for stripe in &self.stripes {
             let Some(seal) = &stripe.seal else { continue };
-            match read_footer(storage, &stripe.file, seal, limit) {
+            match read_footer(storage, (&stripe.file, self.header.as_ref()), seal, limit) {
                 Ok(footer) => return (Some(about(&footer.description)), first_fault),
                 Err(fault) => drop(first_fault.get_or_insert(fault)),
             }

@@ -100,19 +100,19 @@ pub(super) fn is_just_begun(file: &PlaceFile) -> bool {
     is_partial(&file.location)
 }
 
-/// Reads and checks the footer of a sealed stripe.
+/// Reads and checks the footer of a sealed stripe. The header of any stripe of the set says whether
+/// it is encrypted. If none can be read, the footer of a set that is not encrypted still says whose
+/// set this is and when it was begun.
 pub(super) fn read_footer(
     storage: &dyn Storage,
-    file: &PlaceFile,
+    (file, header): (&PlaceFile, Option<&StripeHeader>),
     seal: &Seal,
     limit: u64,
 ) -> Result<Footer, EngineError> {
     let ends = Ends::open(storage, &file.location)?;
-    // If the header is damaged, nobody knows whether the set is encrypted. The footer of one that is
-    // not can be read without it, and still says whose set this is and when it was begun.
-    let cipher = match ends.header() {
-        Ok((header, _)) => cipher_of(storage, &file.location, &header)?,
-        Err(_) => None,
+    let cipher = match header {
+        Some(header) => cipher_of(storage, &file.location, header)?,
+        None => None,
     };
     let footer = ends.footer(seal, limit, cipher.as_deref())?;
     check_same_footer(seal, &footer)

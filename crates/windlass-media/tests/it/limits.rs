@@ -87,6 +87,10 @@ fn the_limits_on_the_page_are_those_of_the_code() {
         ),
         ("file", format!("2^{} bytes", FILE_BYTES_MAX.ilog2())),
         ("layer", number(u8::MAX)),
+        (
+            "envelopes",
+            format!("{ENVELOPES_MAX}, of at most {ENVELOPE_BYTES_MAX} bytes each"),
+        ),
     ];
     let expected = expected.map(|(what, limit)| (what.to_owned(), limit));
     assert_eq!(rows(), expected);

@@ -7,6 +7,8 @@
 //! noise: the means must differ by more than Student's t allows, and no run of one side may lie
 //! among those of the other. All places are compared, so each comparison gets its part of the 5 %.
 
+use std::ops::Range;
+
 use jiff::Timestamp;
 use windlass_lab::{Difference, Noise};
 use windlass_repository::CatalogRun;
@@ -99,7 +101,7 @@ fn of_quantity(runs: &[&CatalogRun], quantity: Quantity, set_type: &str) -> Vec<
     let one = |(index, (place, difference)): (usize, (usize, Difference))| {
         let first = index.checked_sub(1).map_or(0, |before| ends[before]);
         let last = ends.get(index + 1).copied().unwrap_or(values.len());
-        let runs = |range: std::ops::Range<usize>| -> Vec<&CatalogRun> {
+        let runs = |range: Range<usize>| -> Vec<&CatalogRun> {
             measured[range].iter().map(|(run, _)| *run).collect()
         };
         let (before, after) = (runs(first..place), runs(place..last));
@@ -116,32 +118,37 @@ fn of_quantity(runs: &[&CatalogRun], quantity: Quantity, set_type: &str) -> Vec<
     each.filter_map(one).collect()
 }
 
-/// The places before which numbers differ from those behind them, and by how much.
+/// The places before which numbers differ from those behind them, and by how much. The clearest one
+/// comes first, and then those of the stretches on both sides of it: numbers of both sides together
+/// would look like a change beside it.
 fn places(values: &[f64]) -> Vec<(usize, Difference)> {
-    let last = (values.len() + 1).saturating_sub(AFTER_MIN);
-    let all = || (BEFORE_MIN..last.max(BEFORE_MIN)).flat_map(|at| SIDES.map(|side| (at, side)));
-    let comparisons = all().count();
+    let comparisons = candidates(0..values.len()).count();
     let mut found: Vec<(usize, Difference)> = Vec::new();
-    for (at, side) in all() {
-        let before = &values[at.saturating_sub(side)..at];
-        let after = &values[at..values.len().min(at + side)];
-        let difference = Noise::of_groups(&[before, after], comparisons).compare(0, 1);
-        if difference.apart {
+    let mut stretches = vec![0..values.len()];
+    while let Some(stretch) = stretches.pop() {
+        let compare = |(at, side): (usize, usize)| {
+            let before = &values[stretch.start.max(at.saturating_sub(side))..at];
+            let after = &values[at..stretch.end.min(at + side)];
+            let difference = Noise::of_groups(&[before, after], comparisons).compare(0, 1);
+            difference.apart.then_some((at, difference))
+        };
+        let clearest = candidates(stretch.clone()).filter_map(compare);
+        let clearest =
+            clearest.max_by(|one, other| strength(&one.1).total_cmp(&strength(&other.1)));
+        if let Some((at, difference)) = clearest {
+            stretches.extend([stretch.start..at, at..stretch.end]);
             found.push((at, difference));
         }
     }
-    found.sort_by(|one, other| strength(&other.1).total_cmp(&strength(&one.1)));
-    let mut kept: Vec<(usize, Difference)> = Vec::new();
-    for (at, difference) in found {
-        if kept
-            .iter()
-            .all(|(other, _)| at.abs_diff(*other) >= AFTER_MIN)
-        {
-            kept.push((at, difference));
-        }
-    }
-    kept.sort_by_key(|(at, _)| *at);
-    kept
+    found.sort_by_key(|(at, _)| *at);
+    found
+}
+
+/// The places of a stretch that are compared, each with so many numbers on both sides.
+fn candidates(stretch: Range<usize>) -> impl Iterator<Item = (usize, usize)> {
+    let last = (stretch.end + 1).saturating_sub(AFTER_MIN);
+    let places = stretch.start + BEFORE_MIN..last;
+    places.flat_map(|at| SIDES.map(|side| (at, side)))
 }
 
 /// How far a difference is beyond what noise explains.
@@ -180,17 +187,22 @@ mod tests {
 
     #[test]
     fn noise_alone_is_no_break() {
-        let found = (0..40).map(|seed| at(&noisy(100.0, 0.2, 60, seed)).len());
-        // The judgement allows one in twenty.
-        assert!(found.filter(|found| *found > 0).count() <= 2);
+        let found = (0..60).filter(|seed| !at(&noisy(100.0, 0.2, 30, *seed)).is_empty());
+        // The judgement takes noise for a break in one of twenty rows.
+        let count = found.count();
+        assert!(count <= 5, "{count}");
     }
 
     #[test]
     fn a_fall_beyond_the_noise_is_found_where_it_is() {
-        for seed in 0..20 {
-            let values = [noisy(100.0, 0.1, 20, seed), noisy(50.0, 0.1, 6, seed + 99)].concat();
-            assert_eq!(at(&values), [20], "{seed}");
+        let mut others = 0;
+        for seed in 0..40 {
+            let values = [noisy(100.0, 0.1, 14, seed), noisy(50.0, 0.1, 6, seed + 99)];
+            let found = at(&values.concat());
+            assert!(found.contains(&14), "{seed}: {found:?}");
+            others += usize::from(found.len() > 1);
         }
+        assert!(others <= 5, "{others}");
     }
 
     #[test]

@@ -124,7 +124,8 @@ fn of_quantity(runs: &[&CatalogRun], quantity: Quantity, set_type: &str) -> Vec<
 fn places(values: &[f64]) -> Vec<(usize, Difference)> {
     let comparisons = candidates(0..values.len()).count();
     let mut found: Vec<(usize, Difference)> = Vec::new();
-    let mut stretches = vec![0..values.len()];
+    let whole = 0..values.len();
+    let mut stretches = vec![whole];
     while let Some(stretch) = stretches.pop() {
         let compare = |(at, side): (usize, usize)| {
             let before = &values[stretch.start.max(at.saturating_sub(side))..at];

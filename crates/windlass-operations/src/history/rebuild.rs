@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde_json::json;
 use windlass_engine::media::Facts;
-use windlass_engine::{METADATA_LIMIT_DEFAULT, SetEntry, SetState, glance, to_json};
+use windlass_engine::{EngineError, METADATA_LIMIT_DEFAULT, SetEntry, SetState, glance, to_json};
 use windlass_repository::{CatalogRun, RunState};
 
 use crate::devices::STORAGE;
@@ -19,6 +19,11 @@ pub(super) fn runs_of(
     places: &[PathBuf],
     configured: &[Configured],
 ) -> Result<Vec<CatalogRun>, OperationError> {
+    // A list passes over a directory that does not exist.
+    if let Some(place) = places.iter().find(|place| !place.exists()) {
+        let location = place.display().to_string();
+        return Err(EngineError::NoSet { location }.into());
+    }
     let list = places::list(places)?;
     let is_whole = |set: &&SetEntry| matches!(set.state, SetState::Sealed);
     let sets = list.sets.iter().filter(is_whole);

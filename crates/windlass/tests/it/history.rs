@@ -274,6 +274,14 @@ fn a_lost_history_is_read_from_the_places_of_the_configuration() {
         kept.runs(&["store", "--config", config, "--rebuild"]).len(),
         3
     );
+    let missing = kept.0.arg("no/such");
+    let refused = kept.done(1, &["history", "--from", &missing]);
+    assert!(refused.contains(&missing), "{refused}");
+    // The place of the configuration is not mounted: what is known is shown, with a warning.
+    std::fs::rename(&sets, kept.0.path("elsewhere")).unwrap();
+    let words = ["history", "store", "--config", config, "--rebuild"];
+    let warned = kept.done(3, &words);
+    assert!(warned.contains("are not in the history"), "{warned}");
     let nowhere = kept.done(1, &["history", "--rebuild"]);
     assert!(nowhere.contains("names no place with sets"), "{nowhere}");
 }

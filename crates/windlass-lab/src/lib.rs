@@ -55,6 +55,7 @@ mod probe;
 mod profile;
 mod rehearsal;
 mod sample;
+mod series_file;
 mod setting;
 mod simulate;
 pub mod snapshots;

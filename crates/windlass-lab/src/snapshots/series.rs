@@ -3,27 +3,13 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use windlass_engine::{OutputKind, Outputs, read_at_most};
+use windlass_engine::{OutputKind, Outputs};
 
 use super::experiment::SnapshotExperiment;
 use crate::chart::Unit;
 use crate::error::LabError;
+use crate::series_file::{self, SeriesFile};
 use crate::sweep::Environment;
-
-/// The largest file that is read.
-const BYTES_MAX: u64 = 256 << 20;
-/// The version of the files' format. Files of other versions are not read.
-const VERSION: u32 = 1;
-
-/// The kind of output that a kept series is.
-const SERIES: OutputKind = OutputKind {
-    noun: "a series of an experiment with snapshots",
-    is_own: |beginning| {
-        let mark = b"\"inputs\":{\"snapshots\"";
-        beginning.starts_with(b"{") && beginning.windows(mark.len()).any(|part| part == mark)
-    },
-    is_renamed: false,
-};
 
 /// What the user asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -200,6 +186,26 @@ impl SnapshotRun {
     }
 }
 
+impl SeriesFile for SnapshotSeries {
+    const VERSION: u32 = 1;
+    const KIND: OutputKind = OutputKind {
+        noun: "a series of an experiment with snapshots",
+        is_own: |beginning| {
+            let mark = b"\"inputs\":{\"snapshots\"";
+            beginning.starts_with(b"{") && beginning.windows(mark.len()).any(|part| part == mark)
+        },
+        is_renamed: false,
+    };
+
+    fn version(&self) -> u32 {
+        self.version
+    }
+
+    fn has_all_cases(&self) -> bool {
+        self.runs.iter().all(|run| run.case < self.cases.len())
+    }
+}
+
 impl SnapshotSeries {
     /// A series without runs.
     pub fn new(
@@ -209,7 +215,7 @@ impl SnapshotSeries {
         cases: Vec<SnapshotCase>,
     ) -> Self {
         Self {
-            version: VERSION,
+            version: Self::VERSION,
             at,
             inputs,
             environment,
@@ -220,27 +226,12 @@ impl SnapshotSeries {
 
     /// Reads a kept series.
     pub fn load(path: &Path) -> Result<Self, LabError> {
-        let bytes = read_at_most(path, BYTES_MAX).map_err(LabError::io("read", path))?;
-        let fault = |what: String| LabError::Series {
-            path: path.to_owned(),
-            what,
-        };
-        let series: Self =
-            serde_json::from_slice(&bytes).map_err(|error| fault(error.to_string()))?;
-        if series.version != VERSION {
-            return Err(fault(format!("its version is {}", series.version)));
-        }
-        if series.runs.iter().any(|run| run.case >= series.cases.len()) {
-            return Err(fault("a run is of a case that is not there".to_owned()));
-        }
-        Ok(series)
+        series_file::load(path)
     }
 
     /// Writes the series to a file, if `outputs` allows it.
     pub fn save(&self, path: &Path, outputs: &Outputs) -> Result<(), LabError> {
-        let bytes =
-            serde_json::to_vec(self).map_err(|error| LabError::io("write", path)(error.into()))?;
-        Ok(outputs.replace(path, &SERIES, &bytes, 0o644)?)
+        series_file::save(self, path, outputs)
     }
 
     /// The runs of a case.

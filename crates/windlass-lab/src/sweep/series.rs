@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use windlass_engine::{OutputKind, Outputs, RunReport, read_at_most};
+use windlass_engine::{OutputKind, Outputs, RunReport};
 
 use super::axes::{Axis, Case};
 use super::environment::Environment;
@@ -11,22 +11,7 @@ use super::experiment::Experiment;
 use crate::error::LabError;
 use crate::plan::Direction;
 use crate::profile::Profile;
-
-/// The largest file that is read. A series of thousands of runs has a few MiB.
-const BYTES_MAX: u64 = 256 << 20;
-
-/// The kind of output that a kept series is.
-const SERIES: OutputKind = OutputKind {
-    noun: "a series of a sweep",
-    is_own: |beginning| {
-        let has = |text: &[u8]| beginning.windows(text.len()).any(|part| part == text);
-        beginning.starts_with(b"{") && has(b"\"inputs\":{\"experiment\"")
-    },
-    is_renamed: false,
-};
-
-/// The version of the files' format. Files of other versions are not read.
-const VERSION: u32 = 2;
+use crate::series_file::{self, SeriesFile};
 
 /// What the user asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -80,11 +65,31 @@ pub struct SweptRun {
     pub report: RunReport,
 }
 
+impl SeriesFile for Series {
+    const VERSION: u32 = 2;
+    const KIND: OutputKind = OutputKind {
+        noun: "a series of a sweep",
+        is_own: |beginning| {
+            let has = |text: &[u8]| beginning.windows(text.len()).any(|part| part == text);
+            beginning.starts_with(b"{") && has(b"\"inputs\":{\"experiment\"")
+        },
+        is_renamed: false,
+    };
+
+    fn version(&self) -> u32 {
+        self.version
+    }
+
+    fn has_all_cases(&self) -> bool {
+        self.runs.iter().all(|run| run.case < self.cases.len())
+    }
+}
+
 impl Series {
     /// A series without runs.
     pub fn new(at: String, inputs: Inputs, environment: Environment, cases: Vec<Case>) -> Self {
         Self {
-            version: VERSION,
+            version: Self::VERSION,
             at,
             inputs,
             environment,
@@ -96,27 +101,12 @@ impl Series {
 
     /// Reads a kept series.
     pub fn load(path: &Path) -> Result<Self, LabError> {
-        let bytes = read_at_most(path, BYTES_MAX).map_err(LabError::io("read", path))?;
-        let fault = |what: String| LabError::Series {
-            path: path.to_owned(),
-            what,
-        };
-        let series: Self =
-            serde_json::from_slice(&bytes).map_err(|error| fault(error.to_string()))?;
-        if series.version != VERSION {
-            return Err(fault(format!("its version is {}", series.version)));
-        }
-        if series.runs.iter().any(|run| run.case >= series.cases.len()) {
-            return Err(fault("a run is of a case that is not there".to_owned()));
-        }
-        Ok(series)
+        series_file::load(path)
     }
 
     /// Writes the series to a file, if `outputs` allows it.
     pub fn save(&self, path: &Path, outputs: &Outputs) -> Result<(), LabError> {
-        let bytes =
-            serde_json::to_vec(self).map_err(|error| LabError::io("write", path)(error.into()))?;
-        Ok(outputs.replace(path, &SERIES, &bytes, 0o644)?)
+        series_file::save(self, path, outputs)
     }
 
     /// The axes on which the cases differ.

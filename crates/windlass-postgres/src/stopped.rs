@@ -35,15 +35,14 @@ pub struct StoppedCluster {
     data: PathBuf,
     control: Control,
     end: Lsn,
+    _hold: Hold,
 }
 
 impl StoppedCluster {
     /// Holds a cluster. Refuses one that runs, or that was not shut down in order.
     pub fn hold(data: &Path) -> Result<Self, PostgresError> {
         let data = data.canonicalize().doing("find", data)?;
-        take(&data)?;
-        // From here on, an error must remove the file.
-        let release = Release(data.join(HOLD));
+        let hold = Hold::take(&data)?;
         let refused = |what| PostgresError::Target {
             path: data.clone(),
             what,
@@ -56,8 +55,12 @@ impl StoppedCluster {
             return Err(refused("would recover when its server starts"));
         }
         let end = end_of_log(&data, &control)?;
-        std::mem::forget(release);
-        Ok(Self { data, control, end })
+        Ok(Self {
+            data,
+            control,
+            end,
+            _hold: hold,
+        })
     }
 
     /// The data directory.
@@ -88,39 +91,41 @@ impl StoppedCluster {
     }
 }
 
-impl Drop for StoppedCluster {
-    fn drop(&mut self) {
-        drop(Release(self.data.join(HOLD)));
+/// The file that keeps servers away. It goes with the value. One that stays is stale as soon as
+/// this process has ended.
+#[derive(Debug)]
+struct Hold(PathBuf);
+
+impl Hold {
+    fn take(data: &Path) -> Result<Self, PostgresError> {
+        let path = data.join(HOLD);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(PRIVATE_MODE);
+        let mut file = match options.open(&path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                if let Some(process) = running_server(data) {
+                    let path = data.to_owned();
+                    return Err(PostgresError::TargetRunning { path, process });
+                }
+                // Its process was killed, as a server takes it, too.
+                std::fs::remove_file(&path).doing("remove", &path)?;
+                options.open(&path).doing("create", &path)?
+            }
+            opened => opened.doing("create", &path)?,
+        };
+        // From here on, an error removes the file.
+        let hold = Self(path);
+        let text = format!("{}\n{}\n", std::process::id(), data.display());
+        let written = file.write_all(text.as_bytes());
+        written.doing("write", &hold.0)?;
+        Ok(hold)
     }
 }
 
-/// Removes the file. A file that stays is stale as soon as this process has ended.
-struct Release(PathBuf);
-
-impl Drop for Release {
+impl Drop for Hold {
     fn drop(&mut self) {
         std::fs::remove_file(&self.0).unwrap_or_default();
     }
-}
-
-fn take(data: &Path) -> Result<(), PostgresError> {
-    let path = data.join(HOLD);
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(PRIVATE_MODE);
-    let mut file = match options.open(&path) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            if let Some(process) = running_server(data) {
-                let path = data.to_owned();
-                return Err(PostgresError::TargetRunning { path, process });
-            }
-            // Its process was killed, as a server takes it, too.
-            std::fs::remove_file(&path).doing("remove", &path)?;
-            options.open(&path).doing("create", &path)?
-        }
-        opened => opened.doing("create", &path)?,
-    };
-    let text = format!("{}\n{}\n", std::process::id(), data.display());
-    file.write_all(text.as_bytes()).doing("write", &path)
 }
 
 /// Where the log ends: behind the record that the server wrote when it ended.

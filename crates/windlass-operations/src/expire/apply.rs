@@ -20,25 +20,18 @@ pub(super) fn apply(planner: &mut Planner<'_>) -> Result<ExpireOutcome, Operatio
     let list = places::list(&planner.named.paths)?;
     let finished = finish(&list)?;
     let plan = planner.plan_of(&list)?;
-    drop(list);
-    let mut outcome = ExpireOutcome {
-        finished,
-        ..ExpireOutcome::planned(plan)
-    };
-    let mut done = BTreeSet::new();
-    loop {
-        let list = places::list(&planner.named.paths)?;
-        let plan = planner.plan_of(&list)?;
-        let next = next(&plan, &done);
-        if next.is_empty() {
-            outcome.logs = logs(planner, &plan)?;
-            outcome.in_use = planner.in_use.iter().copied().collect();
-            return Ok(outcome);
-        }
-        done.extend(next.iter().copied());
-        let removed = remove(planner, &list, &next)?;
-        outcome.removed.extend(removed);
+    let mut removed = Vec::new();
+    for wanted in in_order(&plan).chunks(RESERVED_MAX) {
+        removed.extend(remove(planner, &list, wanted)?);
     }
+    let left = planner.plan()?;
+    Ok(ExpireOutcome {
+        finished,
+        removed,
+        logs: logs(planner, &left)?,
+        in_use: planner.in_use.iter().copied().collect(),
+        ..ExpireOutcome::planned(plan)
+    })
 }
 
 /// Ends what earlier runs began. Another run that works on a set right now ends it itself.
@@ -53,11 +46,11 @@ fn finish(list: &SetList) -> Result<Vec<SetId>, OperationError> {
     Ok(finished)
 }
 
-/// The next sets to remove, what builds on others first.
-fn next(plan: &ExpirePlan, done: &BTreeSet<SetId>) -> Vec<SetId> {
-    let mut next: Vec<&PlannedSet> = plan.gone().filter(|set| !done.contains(&set.id)).collect();
-    next.sort_by_key(|set| (std::cmp::Reverse(set.depth), set.begun_nanos, set.id));
-    next.iter().take(RESERVED_MAX).map(|set| set.id).collect()
+/// The sets to remove, what builds on others first.
+fn in_order(plan: &ExpirePlan) -> Vec<SetId> {
+    let mut sets: Vec<&PlannedSet> = plan.gone().collect();
+    sets.sort_by_key(|set| (std::cmp::Reverse(set.depth), set.begun_nanos, set.id));
+    sets.iter().map(|set| set.id).collect()
 }
 
 /// Removes these sets, as far as nobody reads or needs them when they are reserved.

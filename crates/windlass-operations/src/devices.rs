@@ -8,19 +8,22 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use windlass_engine::media::SetId;
 use windlass_engine::{
-    Device, FileDevice, FileDeviceOptions, NulDevice, Outputs, Storage, is_same_output,
-    partial_path,
+    Device, FileDevice, FileDeviceOptions, Files, Keyed, NulDevice, Outputs, Storage,
+    is_same_output, partial_path,
 };
 
 use crate::error::{DeviceError, OperationError};
-use crate::keys::OwnFiles;
+use crate::keys::OwnKeys;
 use crate::{outputs, privilege};
 
 /// The device that keeps nothing.
 pub(crate) const NUL: &str = "nul";
 /// What holds the stripes that operations list and read. A kind of storage whose locations are no
 /// paths joins here: every operation that reads sets asks this value.
-pub(crate) const STORAGE: &dyn Storage = &OwnFiles;
+pub(crate) const STORAGE: &dyn Storage = &Keyed {
+    storage: &Files,
+    keys: &OwnKeys,
+};
 /// Endings of the names of new files, after a dot.
 const FILE_ENDINGS: [&str; 3] = ["windlass", "stripe", "bak"];
 

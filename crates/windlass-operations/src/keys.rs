@@ -3,11 +3,10 @@
 //! Keys only add up: a set is opened by whichever key opens it, so two operations at the same time
 //! do not disturb each other.
 
-use std::io;
-use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-use windlass_engine::{EngineError, Files, Kept, Keys, Lies, PlaceFile, ReadAt, Storage};
+use windlass_engine::media::{DataKey, Lock, SetId};
+use windlass_engine::{KeyFault, Keys};
 use windlass_keys::Keyring;
 
 use crate::error::OperationError;
@@ -25,44 +24,12 @@ pub fn check_key(word: &str) -> Result<(), OperationError> {
     Ok(windlass_keys::check_words(&[word.to_owned()])?)
 }
 
-/// The files of this machine, and the keys of this process.
+/// The keys of this process, as a storage has them.
 #[derive(Debug)]
-pub(crate) struct OwnFiles;
+pub(crate) struct OwnKeys;
 
-impl Storage for OwnFiles {
-    fn look(&self, location: &Path) -> io::Result<Lies> {
-        Files.look(location)
-    }
-
-    fn open(&self, location: &Path) -> io::Result<Arc<dyn ReadAt>> {
-        Files.open(location)
-    }
-
-    fn list(&self, place: &Path, each: &mut dyn FnMut(PlaceFile)) -> Result<(), EngineError> {
-        Files.list(place, each)
-    }
-
-    fn keys(&self) -> &dyn Keys {
-        &*KEYS
-    }
-
-    fn is_same(&self, one: &Path, other: &Path) -> bool {
-        Files.is_same(one, other)
-    }
-
-    fn keep(&self, location: &Path, opened: &dyn ReadAt) -> io::Result<Kept> {
-        Files.keep(location, opened)
-    }
-
-    fn reserve(&self, location: &Path) -> io::Result<Option<Kept>> {
-        Files.reserve(location)
-    }
-
-    fn remove(&self, location: &Path) -> io::Result<()> {
-        Files.remove(location)
-    }
-
-    fn write(&self, location: &Path, content: &[u8]) -> io::Result<()> {
-        Files.write(location, content)
+impl Keys for OwnKeys {
+    fn open(&self, set: SetId, lock: &Lock) -> Result<Arc<DataKey>, KeyFault> {
+        KEYS.open(set, lock)
     }
 }

@@ -55,6 +55,9 @@ pub(crate) struct Capturing {
     after_nanos: i64,
     /// The time of the last look.
     by_nanos: i64,
+    /// A set that is made before this moment finds the log's end only if the log says at this
+    /// moment that nobody wrote.
+    stand_nanos: Option<i64>,
 }
 
 impl Capturing {
@@ -90,6 +93,7 @@ impl Capturing {
             held_before,
             after_nanos: begun_nanos,
             by_nanos: nanos_now(),
+            stand_nanos: None,
         };
         capturing.join(caller)?;
         Ok(capturing)
@@ -111,6 +115,7 @@ impl Capturing {
             (self.after_nanos, self.by_nanos) = (end, end);
         }
         let (stand, about) = self.here(lost)?;
+        self.stand_nanos = unclear_until(&stand, &about);
         match goes_on {
             true => self.log.go_on(stand, about)?,
             false => self.log.begin(stand, about)?,
@@ -136,6 +141,7 @@ impl Capturing {
     pub(crate) fn look(&mut self, cancel: &Cancel) -> Result<bool, OperationError> {
         let (log, captured) = (&mut self.log, &mut self.captured);
         let before = captured.commits;
+        let mut stand_nanos = self.stand_nanos;
         let (mut after_nanos, mut by_nanos) = (self.after_nanos, self.by_nanos);
         self.capture.look(cancel, |capture, look| {
             by_nanos = by_nanos.max(look.by_nanos);
@@ -149,20 +155,26 @@ impl Capturing {
                     by_nanos,
                 };
                 log.commit(&new, |keep| capture.pages::<OperationError>(commit, keep))?;
+                stand_nanos = None;
                 captured.commits += 1;
                 captured.bytes += u64::from(commit.count) * u64::from(commit.page_bytes);
             }
             after_nanos = look.looked_nanos;
             let has_frames = log.end_point().is_some_and(|end| end.frame > 0);
             if look.point.frame == 0 && has_frames {
-                emptied(log, capture, (look.point, after_nanos))?;
+                stand_nanos = emptied(log, capture, (look.point, after_nanos))?;
             }
             Ok::<_, OperationError>(log.sync()?)
         })?;
         (self.after_nanos, self.by_nanos) = (after_nanos, by_nanos);
         captured.number = log.number();
         captured.held = self.held_before.and(self.capture.held());
-        Ok(captured.commits > before)
+        let found_any = captured.commits > before;
+        self.stand_nanos = stand_nanos;
+        if stand_nanos.is_some_and(|from| from <= after_nanos) {
+            self.stand()?;
+        }
+        Ok(found_any)
     }
 
     /// Says in the log that nobody wrote up to the last look.
@@ -174,6 +186,7 @@ impl Capturing {
             .end_nanos()
             .map_or(self.after_nanos, |end| end.max(self.after_nanos));
         self.log.stand(LogRecord { by_nanos, ..stand }, about)?;
+        self.stand_nanos = None;
         Ok(self.log.sync()?)
     }
 
@@ -198,16 +211,24 @@ impl Capturing {
 }
 
 /// Says that the log was empty, and in which file the state was then: a set that was made meanwhile
-/// stands there.
+/// stands there. Returns up to when that is unclear.
 fn emptied(
     log: &mut CommitLog,
     capture: &LogCapture,
     (point, by_nanos): (LogPoint, i64),
-) -> Result<(), OperationError> {
+) -> Result<Option<i64>, OperationError> {
     let standing = capture.standing_at(point)?;
     let by_nanos = log.end_nanos().map_or(by_nanos, |end| end.max(by_nanos));
     let (stand, about) = stand_of(capture, standing, by_nanos, None);
-    Ok(log.emptied(stand, about)?)
+    let until = unclear_until(&stand, &about);
+    log.emptied(stand, about)?;
+    Ok(until)
+}
+
+/// Up to when the change time of the file does not prove that it is still that of the stand.
+fn unclear_until(stand: &LogRecord, about: &StandAbout) -> Option<i64> {
+    let step = about.standing.step_nanos();
+    (stand.frame == 0).then(|| stand.by_nanos.saturating_add(step))
 }
 
 fn stand_of(

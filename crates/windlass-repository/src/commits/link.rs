@@ -8,9 +8,10 @@
 //! A file is the same if its change time proves it. Right after a write, and on some file systems,
 //! that proves nothing, because a change within one step of the clock does not show in it. Then the
 //! time decides which of the stands with such a file it is: the one whose transactions the capture
-//! had seen a step before the set's state was pinned, if it saw the next one only afterwards. Where
-//! clocks were set, the change time still has to be the same. A state with an empty log is looked
-//! for only in objects of its time.
+//! had seen a step before the set's state was pinned, if it saw the next one only afterwards. If
+//! the state was pinned within that step, it is the one between two stands with the same
+//! transactions. Where clocks were set, the change time still has to be the same. A state with an
+//! empty log is looked for only in objects of its time.
 
 use windlass_media::LogRecord;
 use windlass_postgres::Timeline;
@@ -153,7 +154,9 @@ impl<'a> Search<'a> {
                 let file = about.standing.file;
                 let own = Standing { point, file };
                 let is_proven = own.is_same_file_as(self.state);
-                let was_seen = here.since_nanos.saturating_add(self.state.step_nanos()) <= seen;
+                let since = here.since_nanos;
+                let is_within = since <= seen && seen <= head.by_nanos;
+                let was_seen = is_within || since.saturating_add(self.state.step_nanos()) <= seen;
                 if is_proven || was_seen && own.looks_like(self.state) {
                     self.found = Some(here);
                 }

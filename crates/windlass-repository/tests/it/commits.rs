@@ -7,8 +7,9 @@ use windlass_engine::Cancel;
 use windlass_engine::media::{LOG_FRAMES_MAX, LogRecord, RecordKind};
 use windlass_repository::{
     CommitLog, CommitReader, LogPlace, NewCommit, RepositoryError, StandAbout, database_number,
+    link,
 };
-use windlass_sqlite::{Commit, LogCapture, SqliteError};
+use windlass_sqlite::{Commit, LogCapture, LogPoint, SqliteError, Standing};
 use windlass_testkit::sqlite::{CommitLedger, LedgerSpec};
 
 /// A database with one transaction that is captured again and again, and the place of its log.
@@ -123,5 +124,44 @@ fn the_log_goes_on_behind_an_object_that_was_sealed_for_its_many_frames() {
     assert_eq!((stands, commits), (LOG_FRAMES_MAX / 2 + 2, 1));
     // The next writer finds the end, too.
     assert_eq!(CommitLog::open(&place).unwrap().number(), 1);
+    captured.capture.end().unwrap();
+}
+
+/// Right after a write its change time proves nothing. Two stands around a state do.
+#[test]
+fn a_state_that_was_pinned_right_after_a_stand_is_found_between_it_and_the_next_one() {
+    let captured = Captured::new();
+    let place = captured.log();
+    let mut log = CommitLog::open(&place).unwrap();
+    let (stand, mut about) = captured.stand();
+    let point = LogPoint {
+        salts: [0; 8],
+        frame: 0,
+        sums: [0; 2],
+    };
+    about.standing.point = point;
+    let text = String::from(about.standing);
+    let mut words: Vec<&str> = text.split(' ').collect();
+    // Its change time proves nothing yet, however slow this machine is.
+    words[9] = "0";
+    let state = Standing::try_from(words.join(" ")).unwrap();
+    about.standing = state;
+    let stand_at = |by_nanos| LogRecord {
+        frame: 0,
+        salts: point.salts,
+        sums: point.sums,
+        by_nanos,
+        ..stand
+    };
+    let seen = state.seen_nanos();
+    log.begin(stand_at(seen - 1), about.clone()).unwrap();
+    log.sync().unwrap();
+    assert_eq!(link(&place, &state).unwrap(), None);
+    log.stand(stand_at(seen + state.step_nanos()), about)
+        .unwrap();
+    log.sync().unwrap();
+    let found = link(&place, &state).unwrap().unwrap();
+    assert_eq!((found.number, found.since_nanos), (0, seen - 1));
+    log.end().unwrap();
     captured.capture.end().unwrap();
 }

@@ -11,7 +11,7 @@ use windlass_media::{SEAL_BYTES, Seal, StripeHeader};
 
 use crate::bounded::open_regular;
 use crate::device::{holds_nothing, is_stripe};
-use crate::durable::Locked;
+use crate::durable::{self, Locked};
 use crate::error::EngineError;
 use crate::set::Ends;
 use crate::set::places::where_it_may_be;
@@ -87,15 +87,18 @@ pub(super) fn look(path: &Path) -> Look {
     }
     let file = match open_regular(path) {
         Ok(file) => file,
+        // Its run has given it its name meanwhile, or another clean-up has removed it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Look::Passed,
         Err(error) => return Look::Unknown(format!("it cannot be opened: {error}")),
     };
     match is_stripe(path) {
         Ok(true) => {}
         Ok(false) if !has_our_name(path) => return Look::Passed,
         Ok(false) => return nothing(path, file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Look::Passed,
         Err(error) => return Look::Unknown(format!("it cannot be read: {error}")),
     }
-    let Ok(file) = Locked::take(file) else {
+    let Some(file) = locked(file, path) else {
         return Look::Passed;
     };
     let header = match read_header(path) {
@@ -119,10 +122,18 @@ pub(super) fn look(path: &Path) -> Look {
 /// Judges a file that has the name of a stripe, but no header. If it holds nothing at all, it comes
 /// from a run that was killed before it wrote the header.
 fn nothing(path: &Path, file: File) -> Look {
-    match Locked::take(file) {
-        Ok(file) if holds_nothing(path).unwrap_or(false) => Look::Nothing(file),
+    match locked(file, path) {
+        Some(file) if holds_nothing(path).unwrap_or(false) => Look::Nothing(file),
         _ => Look::Passed,
     }
+}
+
+/// Locks a file. `None` if a run writes it, or if another clean-up removed it: its name may be that
+/// of a new file then.
+fn locked(file: File, path: &Path) -> Option<Locked<File>> {
+    let file = Locked::take(file).ok()?;
+    let is_own = durable::is_file_at(&file, path).unwrap_or(false);
+    is_own.then_some(file)
 }
 
 /// True for `shop-20261121T081500Z-1f0c9a2e.2of4.windlass.partial`, whatever comes before the id.

@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use memmap2::MmapMut;
 use rustix::fs::FallocateFlags;
@@ -28,6 +28,8 @@ use crate::waits::may_block;
 const PREALLOCATE_BYTES_MIN: u64 = 64 * 1024 * 1024;
 const PREALLOCATE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 const SCRATCH_BYTES: usize = 64 * 1024;
+/// How long to leave a new file to the clean-up that looks at it.
+const CLEAN_UP_PAUSE: Duration = Duration::from_millis(1);
 
 /// How a file device writes.
 #[derive(Clone, Copy, Debug)]
@@ -87,10 +89,7 @@ impl FileDevice {
         if partial.symlink_metadata().is_ok() && !holds_nothing(&partial).map_err(fault)? {
             check_is_stripe(&partial)?;
         }
-        let file = open_partial(&partial, options.direct).map_err(fault)?;
-        // The lock shows that this run is alive, so the clean-up of the next run leaves the file
-        // alone.
-        let file = Locked::take(Arc::new(file)).map_err(fault)?;
+        let file = create_locked(&partial, options.direct).map_err(fault)?;
         file.set_len(0).map_err(fault)?;
         let scratch = MmapMut::map_anon(SCRATCH_BYTES).map_err(fault)?;
         let ring = if options.ring {
@@ -200,21 +199,61 @@ pub(crate) fn holds_nothing(path: &Path) -> io::Result<bool> {
     }
 }
 
-fn open_partial(path: &Path, direct: bool) -> io::Result<File> {
-    let open = |flags| {
+/// Creates a file, or opens the one that is there, and locks it. The lock shows that this run is
+/// alive, so the clean-up of another run leaves the file alone.
+fn create_locked(partial: &Path, direct: bool) -> io::Result<Locked<Arc<File>>> {
+    let mut was_made = false;
+    loop {
+        let (file, is_new) = open_partial(partial, direct)?;
+        was_made |= is_new;
+        match Locked::take(Arc::new(file)) {
+            Ok(file) if durable::is_file_at(&file, partial).unwrap_or(false) => return Ok(file),
+            // A clean-up removed it before it was locked.
+            Ok(_) => {}
+            // A clean-up looks at what this run has made just now.
+            Err(error)
+                if was_made
+                    && error.kind() == io::ErrorKind::WouldBlock
+                    && holds_nothing(partial).unwrap_or(true) =>
+            {
+                std::thread::sleep(CLEAN_UP_PAUSE);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Opens a file, and says whether it is new.
+fn open_partial(path: &Path, direct: bool) -> io::Result<(File, bool)> {
+    let open = |flags, is_new| {
         let mut options = OpenOptions::new();
         options
             .read(true)
             .write(true)
-            .create(true)
-            .truncate(false)
+            .create_new(is_new)
             .mode(0o600);
         let flags = flags | libc::O_NOFOLLOW | libc::O_NONBLOCK;
         options.custom_flags(flags).open(path)
     };
-    match open(if direct { libc::O_DIRECT } else { 0 }) {
+    let either = |flags| {
+        loop {
+            match open(flags, true) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                opened => return opened.map(|file| (file, true)),
+            }
+            match open(flags, false) {
+                // A clean-up removed it meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                opened => return opened.map(|file| (file, false)),
+            }
+        }
+    };
+    match either(if direct { libc::O_DIRECT } else { 0 }) {
         // This file system has no direct I/O (older tmpfs, some network file systems).
-        Err(error) if direct && error.raw_os_error() == Some(libc::EINVAL) => open(0),
+        Err(error) if direct && error.raw_os_error() == Some(libc::EINVAL) => {
+            // Some leave the file behind that they refused to open.
+            either(0).map(|(file, _)| (file, true))
+        }
         other => other,
     }
 }

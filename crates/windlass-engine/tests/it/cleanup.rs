@@ -3,9 +3,13 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use windlass_engine::media::Codec;
-use windlass_engine::{CleanedUp, METADATA_LIMIT_DEFAULT, clean_up, clean_up_within, partial_path};
+use windlass_engine::{
+    CleanedUp, FileDevice, FileDeviceOptions, METADATA_LIMIT_DEFAULT, clean_up, clean_up_within,
+    partial_path,
+};
 
 use crate::support::*;
 
@@ -312,4 +316,32 @@ fn cleans_what_is_named() {
         panic!("{done:?}")
     };
     assert!(why.contains("it cannot get its name"), "{why}");
+}
+
+/// A run has its file from the moment on at which it begins, whatever others clean up meanwhile.
+#[test]
+fn runs_that_begin_are_not_disturbed_by_clean_ups() {
+    let dir = tempfile::tempdir().unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    clean_up(dir.path()).unwrap();
+                }
+            });
+        }
+        let begun = std::panic::catch_unwind(|| {
+            for number in 0..500 {
+                let name = format!("shop-20261121T081500Z-{number:08x}.1of1.windlass");
+                let name = dir.path().join(name);
+                let device = FileDevice::create(&name, FileDeviceOptions::default()).unwrap();
+                clean_up(dir.path()).unwrap();
+                assert!(partial_path(&name).exists(), "{number}");
+                drop(device);
+            }
+        });
+        is_over.store(true, Ordering::Relaxed);
+        begun.unwrap();
+    });
 }

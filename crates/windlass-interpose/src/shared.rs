@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use windlass_layout::hook::{
     AREA_BYTES_AT, CLUSTER_BYTES_AT, CONTROL_BYTES, CONTROL_DIRECTORY, CONTROL_NAME_BYTES, Cause,
-    Fault, FileKey, MAGIC, Memory, Process, Stamp, VERSION, is_durable, lose_all,
+    FOREIGN_BYTES_AT, Fault, FileKey, MAGIC, Memory, Process, Stamp, VERSION, is_durable, lose_all,
 };
 
 use crate::system::{self, Patience};
@@ -104,12 +104,6 @@ pub(crate) fn map() -> bool {
     if memory.is_of_this_version() && (!is_new || is_named(directory.key)) {
         return true;
     }
-    if is_new {
-        WORDS_AT.store(ptr::null_mut(), Ordering::Relaxed);
-        return false;
-    }
-    // The snapshots of another version cannot be served. Whoever made them sees that.
-    memory.note_foreign();
     WORDS_AT.store(ptr::null_mut(), Ordering::Relaxed);
     false
 }
@@ -138,9 +132,14 @@ fn open(key: FileKey) -> Option<(c_int, bool)> {
             system::close(fd);
             None
         }
-        Ok(fd) if is_of_another_cluster(fd) => {
-            // The data directory was made anew, and has the number of the old one.
+        Ok(fd) if is_of_another_version(fd) || is_of_another_cluster(fd) => {
+            // The snapshots of another version cannot be served. Whoever reads them sees that. Or
+            // the data directory was made anew, and has the number of the old one.
+            let is_noted = system::write_at(fd, &1u32.to_le_bytes(), FOREIGN_BYTES_AT);
             system::close(fd);
+            if is_noted.is_err() {
+                return None;
+            }
             // SAFETY: the path ends with a zero.
             unsafe { libc::unlink(path.as_ptr()) };
             Some((make(key)?, true))
@@ -151,15 +150,20 @@ fn open(key: FileKey) -> Option<(c_int, bool)> {
     }
 }
 
-/// Whether a memory of this version belongs to a cluster with another identity.
-fn is_of_another_cluster(fd: c_int) -> bool {
+/// Whether a library of another version made a memory.
+fn is_of_another_version(fd: c_int) -> bool {
     let mut header = [0; 8];
+    let is_read = system::read_at(fd, &mut header, 0) == Ok(8);
+    is_read && header != header_bytes()
+}
+
+/// Whether a memory belongs to a cluster with another identity.
+fn is_of_another_cluster(fd: c_int) -> bool {
     let mut known = [0; 8];
-    let read = system::read_at(fd, &mut header, 0) == Ok(8)
-        && system::read_at(fd, &mut known, CLUSTER_BYTES_AT) == Ok(8);
+    let is_read = system::read_at(fd, &mut known, CLUSTER_BYTES_AT) == Ok(8);
     let known = u64::from_le_bytes(known);
     let own = identity();
-    read && header == header_bytes() && known != 0 && own != 0 && known != own
+    is_read && known != 0 && own != 0 && known != own
 }
 
 /// The identity of the cluster whose data directory is the current one; 0 if it cannot be read.
@@ -187,8 +191,7 @@ fn is_private(fd: c_int) -> bool {
     let found = unsafe { found.assume_init() };
     // SAFETY: the call only answers.
     let own = found.st_uid == unsafe { libc::geteuid() };
-    let is_whole = u64::try_from(found.st_size) == Ok(CONTROL_BYTES);
-    own && is_whole && found.st_mode & (libc::S_IFMT | 0o777) == libc::S_IFREG | PRIVATE_MODE
+    own && found.st_mode & (libc::S_IFMT | 0o777) == libc::S_IFREG | PRIVATE_MODE
 }
 
 /// Makes the file under another name. It gets its own when it is complete.

@@ -19,8 +19,10 @@ pub const CONTROL_BYTES: u64 = 1 << 36;
 
 const MAGIC_AT: usize = 0;
 const VERSION_AT: usize = 1;
-/// Counts libraries of other versions that were loaded.
+/// Not 0 if a library of another version was loaded: it has a memory of its own.
 const FOREIGN_AT: usize = 2;
+/// Where that word is, in bytes.
+pub const FOREIGN_BYTES_AT: u64 = FOREIGN_AT as u64 * 4;
 const PAGE_BYTES_AT: usize = 8;
 const STARTS_AT: usize = 9;
 const CONTROL_CRC_AT: usize = 10;
@@ -157,12 +159,7 @@ impl<'a> Memory<'a> {
         self.load(MAGIC_AT) == MAGIC && self.load(VERSION_AT) == VERSION
     }
 
-    /// Notes that a library of another version was loaded. Nobody sees what its server writes.
-    pub fn note_foreign(&self) {
-        self.add(FOREIGN_AT);
-    }
-
-    /// How many libraries of another version were loaded.
+    /// Not 0 if a library of another version was loaded. Nobody sees what its server writes.
     pub fn foreign(&self) -> u32 {
         self.load(FOREIGN_AT)
     }

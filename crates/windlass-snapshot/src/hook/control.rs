@@ -109,6 +109,18 @@ impl Control {
         }
     }
 
+    /// The same; `None` if there is none, or if the data directory is gone, and the server with it.
+    pub(crate) fn open_any(data: &Path) -> Result<Option<Self>, HookError> {
+        match Self::open(data) {
+            Ok(control) => Ok(Some(control)),
+            Err(HookError::NotLoaded { .. }) => Ok(None),
+            Err(HookError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Whether the data directory was made anew for another cluster. The first server on it makes
     /// the memory anew. While a revert is under way, there is no pg_control to ask.
     fn is_of_another_cluster(&self) -> Result<bool, HookError> {

@@ -61,16 +61,8 @@ pub(crate) fn sweep(locked: &Locked<'_>, data: &Path) -> Result<(), HookError> {
 /// Removes what no snapshot of the cluster in this data directory has any more from some
 /// graveyards: that of a tablespace that was dropped is found in no other way.
 pub(crate) fn sweep_these(graves: &[PathBuf], data: &Path) -> Result<(), HookError> {
-    let control = match Control::open(data) {
-        Ok(control) => Some(control),
-        Err(HookError::NotLoaded { .. }) => None,
-        Err(HookError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => None,
-        Err(error) => return Err(error),
-    };
-    let locked = match &control {
-        Some(control) => Some(control.lock()?),
-        None => None,
-    };
+    let control = Control::open_any(data)?;
+    let locked = control.as_ref().map(Control::lock).transpose()?;
     for path in graves {
         sweep_one(path, locked.as_ref().map(Locked::memory))?;
     }

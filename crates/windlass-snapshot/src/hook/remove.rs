@@ -29,10 +29,23 @@ pub fn remove(directory: &Path) -> Result<(), HookError> {
     } else if let Some(durable) = &document.durable {
         durable.forget(&document.data)?;
     }
-    for links in &document.links {
-        links::remove(links)?;
-    }
+    remove_links(&document)?;
     graves::sweep_these(&document.graves, &document.data)
+}
+
+/// Removes the links of a snapshot that is in no memory any more. A later memory gives its number
+/// again, and the links of a snapshot are named after that.
+fn remove_links(document: &Document) -> Result<(), HookError> {
+    let control = Control::open_any(&document.data)?;
+    let locked = control.as_ref().map(Control::lock).transpose()?;
+    let has_number = |locked: &Locked<'_>| {
+        let mut snapshots = locked.snapshots();
+        snapshots.any(|snapshot| snapshot.number() == document.number)
+    };
+    if locked.as_ref().is_some_and(has_number) {
+        return Ok(());
+    }
+    document.links.iter().try_for_each(|it| links::remove(it))
 }
 
 /// The memory that a snapshot is in, if it is still there. That of a durable snapshot may be a
@@ -41,14 +54,8 @@ pub(crate) fn control_of(document: &Document) -> Result<Option<Control>, HookErr
     if document.durable.is_none() && document.boot != boot()? {
         return Ok(None);
     }
-    let control = match Control::open(&document.data) {
-        Ok(control) => control,
-        Err(HookError::NotLoaded { .. }) => return Ok(None),
-        // The data directory is gone, and the server with it.
-        Err(HookError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            return Ok(None);
-        }
-        Err(error) => return Err(error),
+    let Some(control) = Control::open_any(&document.data)? else {
+        return Ok(None);
     };
     let is_own = match &document.durable {
         Some(durable) => durable.is_in(control.memory(), document.number),
@@ -60,7 +67,15 @@ pub(crate) fn control_of(document: &Document) -> Result<Option<Control>, HookErr
 /// Why a snapshot cannot be read whose memory is not there.
 pub(crate) fn why_gone(document: &Document) -> String {
     let Some(durable) = &document.durable else {
-        return "the system has started again since".to_owned();
+        let is_same_system = boot().is_ok_and(|boot| boot == document.boot);
+        let why = match is_same_system {
+            true => {
+                "the data directory was moved or made anew since, or its server loaded the hook \
+                 of another version"
+            }
+            false => "the system has started again since",
+        };
+        return why.to_owned();
     };
     match durable.is_saved(&document.data) {
         true => "it is there again when the server starts with the hook".to_owned(),

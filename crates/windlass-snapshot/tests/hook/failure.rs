@@ -113,6 +113,43 @@ fn a_server_that_ran_without_the_hook_loses_every_snapshot() {
     assert_lost(&snapshot.directory, "without the hook");
 }
 
+/// After an update the memory of the old library is still there.
+#[test]
+fn a_library_of_another_version_begins_with_a_memory_of_its_own() {
+    use std::os::unix::fs::FileExt;
+    let mut source = source();
+    let snapshot = source.snapshot("one");
+    source.server.stop("fast");
+    let memory = source.memory().unwrap();
+    let file = std::fs::File::options().write(true).open(memory).unwrap();
+    let version = windlass_image::layout::hook::VERSION - 1;
+    file.write_all_at(&version.to_le_bytes(), 4).unwrap();
+    source.server.run();
+    assert_lost(&snapshot.directory, "hook of another version");
+    let second = source.snapshot("two");
+    let before = sums(&second.directory);
+    write(&source.server);
+    assert_eq!(sums(&second.directory), before);
+    hook::remove(&snapshot.directory).unwrap();
+    assert_eq!(sums(&second.directory), before);
+}
+
+/// The system's start takes the memory with it, and a later one gives the same numbers again.
+#[test]
+fn a_snapshot_of_before_the_systems_start_takes_nothing_of_a_later_one_with_it() {
+    let mut source = source();
+    let snapshot = source.snapshot("one");
+    source.crash_system();
+    source.server.run();
+    let second = source.snapshot("two");
+    let before = sums(&second.directory);
+    hook::remove(&snapshot.directory).unwrap();
+    write(&source.server);
+    source.server.sql("postgres", "DROP TABLE t");
+    source.server.sql("postgres", "CHECKPOINT");
+    assert_eq!(sums(&second.directory), before);
+}
+
 #[test]
 fn a_server_without_the_hook_is_told_from_one_with_it() {
     let server = PrivateCluster::start(&Default::default());

@@ -144,9 +144,10 @@ fn prove(
 ) -> Result<DrillOutcome, OperationError> {
     let begun = Instant::now();
     let picked = pick::pick(caller, request)?;
-    let mut about = RunAbout::of_set(picked.set.description());
+    let mut about = RunAbout::of_set(picked.set().description());
     run.about(about.clone());
-    let what = picked.to_open(&request.open)?;
+    let opened = picked.to_open(caller, &request.open, cancel);
+    let (what, _scratch) = opened.map_err(|error| picked.advised(error))?;
     let mut first_answer = 0.0;
     let ask = |opened: &Opened| {
         verify::first_answer(opened)?;
@@ -158,13 +159,12 @@ fn prove(
             .collect())
     };
     let done = verify::inspect_and_ask(caller, &what, &request.open, cancel, ask);
-    let (inspected, answers): (_, Vec<Answer>) =
-        done.map_err(|error| picked.found.advised(error))?;
+    let (inspected, answers): (_, Vec<Answer>) = done.map_err(|error| picked.advised(error))?;
     about.options["first_answer_seconds"] = json!(first_answer);
     about.options["questions"] = json!(answers.len());
     run.about(about);
     Ok(DrillOutcome {
-        set_id: picked.set.set_id().to_string(),
+        set_id: picked.set().set_id().to_string(),
         title: picked.title(),
         seed: request.seed,
         first_answer_seconds: first_answer,

@@ -16,7 +16,7 @@ use windlass_engine::{Cancel, OpenSet};
 use windlass_image::{
     Change, EditedImage, Image, NodeNo, Overlay, SetImage, SetImageOptions, View, ViewImage,
 };
-use windlass_postgres::{DatabaseFacts, source_view};
+use windlass_postgres::{DatabaseFacts, RecoveryPoint, source_view};
 use windlass_repository::LogPlace;
 
 use crate::caller::Caller;
@@ -79,11 +79,15 @@ impl ChosenMoment {
 
     /// What people call it.
     pub(crate) fn title(&self) -> String {
-        let point = match &self.plan {
+        format!("set {} at {}", self.set.set_id(), self.point())
+    }
+
+    /// The moment.
+    pub(crate) fn point(&self) -> &RecoveryPoint {
+        match &self.plan {
             Plan::Cluster(plan) => &plan.recovery.point,
             Plan::File(plan) => &plan.point,
-        };
-        format!("set {} at {point}", self.set.set_id())
+        }
     }
 
     /// The log that leads there.

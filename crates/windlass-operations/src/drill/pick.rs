@@ -2,39 +2,65 @@
 
 use std::sync::Arc;
 
-use windlass_engine::{OpenSet, SetState};
+use windlass_engine::{Cancel, OpenSet, SetState};
 
 use super::{DrillError, DrillRequest};
 use crate::caller::Caller;
 use crate::error::OperationError;
 use crate::opened::{OpenSettings, ToOpen};
 use crate::places::{self, LocatedSet, Named, Which};
-use crate::recovery::{self, Plan};
+use crate::recovered::ChosenMoment;
+use crate::recovery;
+use crate::scratch::Scratch;
 
-/// The set that is opened, and how it goes on.
-pub(super) struct Picked {
-    pub(super) found: LocatedSet,
-    pub(super) set: Arc<OpenSet>,
-    plan: Option<Plan>,
+/// What a drill opens.
+pub(super) enum Picked {
+    /// A set.
+    Set(LocatedSet, Arc<OpenSet>),
+    /// A moment in the log behind a set.
+    Moment(ChosenMoment),
 }
 
 impl Picked {
-    /// What to open. The log of a SQLite database goes over a restored file only.
-    pub(super) fn to_open(&self, settings: &OpenSettings) -> Result<ToOpen, OperationError> {
-        let what = ToOpen::set(&self.set, settings.cache_bytes)?;
-        Ok(match self.plan.as_ref().and_then(Plan::of_cluster) {
-            Some(plan) => what.recovering(plan.recovery.clone()),
-            None => what,
-        })
+    /// What to open. What is returned beside it must live as long.
+    pub(super) fn to_open(
+        &self,
+        caller: &Caller,
+        settings: &OpenSettings,
+        cancel: &Cancel,
+    ) -> Result<(ToOpen, Option<Scratch>), OperationError> {
+        match self {
+            Self::Set(_, set) => Ok((ToOpen::set(set, settings.cache_bytes)?, None)),
+            Self::Moment(chosen) => chosen.to_open(caller, settings, cancel),
+        }
+    }
+
+    /// The set.
+    pub(super) fn set(&self) -> &OpenSet {
+        match self {
+            Self::Set(_, set) => set,
+            Self::Moment(chosen) => &chosen.set,
+        }
     }
 
     /// What is opened, in words.
     pub(super) fn title(&self) -> String {
-        let id = self.set.set_id();
-        match self.plan.as_ref().and_then(Plan::of_cluster) {
-            Some(plan) => format!("set {id} with its log up to {}", plan.recovery.point),
-            None => format!("set {id}"),
+        match self {
+            Self::Set(_, set) => format!("set {}", set.set_id()),
+            Self::Moment(chosen) => {
+                format!(
+                    "set {} with its log up to {}",
+                    chosen.set.set_id(),
+                    chosen.point()
+                )
+            }
         }
+    }
+
+    /// An error, with what to use instead.
+    pub(super) fn advised(&self, error: OperationError) -> OperationError {
+        let (Self::Set(found, _) | Self::Moment(ChosenMoment { found, .. })) = self;
+        found.advised(error)
     }
 }
 
@@ -45,10 +71,10 @@ pub(super) fn pick(caller: &Caller, request: &DrillRequest) -> Result<Picked, Op
         sets.choice.which = Some(drawn(caller, request, seed)?);
     }
     let (found, set, plan) = recovery::choose(caller, &sets, Some(&request.moment))?;
-    Ok(Picked {
-        found,
-        set: Arc::new(set),
-        plan,
+    let set = Arc::new(set);
+    Ok(match plan {
+        Some(plan) => Picked::Moment(ChosenMoment { found, set, plan }),
+        None => Picked::Set(found, set),
     })
 }
 

@@ -7,7 +7,7 @@ use windlass_operations::RecoveryRequest;
 use windlass_postgres::RecoveryPoint;
 
 use super::target::Targets;
-use super::{Choice, OpenOptions};
+use super::{Choice, OpenOptions, Repo};
 
 /// `windlass drill`
 #[derive(Debug, Args)]
@@ -15,6 +15,9 @@ pub struct Drill {
     /// The name of a configured database, a directory of sets, or a stripe of a set
     #[arg(required = true, value_name = "DATABASE")]
     pub set: Vec<PathBuf>,
+    /// In which repository
+    #[command(flatten)]
+    pub repo: Repo,
     /// Open this moment instead of the newest one: a time with its zone
     #[arg(long, value_name = "TIME", value_parser = super::target::time, conflicts_with = "which")]
     pub at: Option<jiff::Timestamp>,

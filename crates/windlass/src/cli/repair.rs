@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use windlass_postgres::PageAt;
 
-use super::Choice;
 use super::moment::Recovering;
+use super::{Choice, Repo};
 
 /// `windlass repair`
 #[derive(Debug, Args)]
@@ -17,6 +17,9 @@ pub struct Repair {
     /// The directory that has its sets and its log
     #[arg(long, value_name = "PLACE")]
     pub from: PathBuf,
+    /// In which repository they are
+    #[command(flatten)]
+    pub repo: Repo,
     /// Keep the damaged pages in this directory
     #[arg(long, value_name = "DIRECTORY", required_unless_present = "dry_run")]
     pub keep: Option<PathBuf>,

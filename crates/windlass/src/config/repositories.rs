@@ -252,12 +252,15 @@ fn is_place(word: &Path) -> bool {
 
 /// The words for sets of a command that takes a repository, and the choice of a database.
 fn words(command: &mut cli::Command) -> Option<(Vec<&mut PathBuf>, &mut Option<String>)> {
-    use cli::Command::{Diff, Expire, Extract, Hold, Info, Merge, Mount, Open, Restore, Verify};
+    use cli::Command::{
+        Diff, Drill, Expire, Extract, Hold, Info, Merge, Mount, Open, Restore, Verify,
+    };
     Some(match command {
         Restore(it) => (it.set.iter_mut().collect(), &mut it.choice.of),
         Verify(it) => (it.set.iter_mut().collect(), &mut it.choice.of),
         Info(it) => (it.set.iter_mut().collect(), &mut it.choice.of),
         Merge(it) => (it.set.iter_mut().collect(), &mut it.choice.of),
+        Drill(it) => (it.set.iter_mut().collect(), &mut it.choice.of),
         Open(it) => (it.set.iter_mut().collect(), &mut it.choice.of),
         Hold(it) => (it.set.iter_mut().collect(), &mut it.choice.of),
         Expire(it) => (it.set.iter_mut().collect(), &mut it.of),

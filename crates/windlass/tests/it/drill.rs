@@ -6,9 +6,11 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster};
+use windlass_testkit::sqlite::run_once;
 
 use crate::clusters::{back_up, place};
 use crate::opening::Scratch;
+use crate::receive_sqlite::Receiving;
 use crate::support::{Place, text};
 
 fn command(place: &Place) -> Command {
@@ -58,6 +60,31 @@ fn a_drill_proves_a_sqlite_set_and_the_history_says_so() {
     let metrics = std::fs::read_to_string(&file).unwrap();
     let last = "windlass_last_success_time_seconds{operation=\"drill\"";
     assert!(metrics.contains(last), "{metrics}");
+}
+
+/// In a repository the word is the name of a database, and its log goes over the opened set.
+#[test]
+fn a_drill_in_a_repository_proves_the_log_of_a_sqlite_database_too() {
+    let mut receiving = Receiving::new();
+    receiving.start();
+    assert_eq!(receiving.back_up("full").0, 0);
+    let ledger = &receiving.place.ledger;
+    run_once(&ledger.path, &ledger.transaction(21)).unwrap();
+    receiving.wait_for(1);
+    receiving.stop();
+    let place = &receiving.place;
+    let config = format!("[repository.main]\nto = [\"{}\"]\n", place.arg("sets"));
+    std::fs::write(place.path("windlass.toml"), config).unwrap();
+    let count = "select count(*) from log";
+    let words = [
+        "drill", "shop", "--repo", "main", "--query", count, "--expect", "21",
+    ];
+    let mut command = command(place);
+    command.env("WINDLASS_CONFIG", place.path("windlass.toml"));
+    let output = command.args(words).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let said = text(&output);
+    assert!(said.contains("with its log up to"), "{said}");
 }
 
 #[test]

@@ -183,3 +183,16 @@ fn a_check_makes_the_round_trip_to_each_directory() {
     let checked = done(&place, &["check", "shop", "--to", &place.arg("sets")]);
     assert!(!checked.to_string().contains("round trip"), "{checked}");
 }
+
+#[test]
+fn a_repair_takes_the_sets_of_a_repository() {
+    let place = configured();
+    let gone = place.arg("no-cluster");
+    let repair = ["repair", &gone, "--repo", "main", "--dry-run"];
+    let output = run(&place, &repair);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("no-cluster"), "{}", text(&output));
+    let sets = place.arg("sets");
+    let both = [&repair[..], &["--from", &sets]].concat();
+    refused(&place, &both, "--from and --repo both say where");
+}

@@ -1,10 +1,11 @@
 //! The keys of whoever reads.
 //!
 //! Invariants
-//! - A command runs, and a descriptor is read, only when a set needs its key, and once.
+//! - A command runs, and a descriptor is read, only when a set needs its key, and once. One that
+//!   fails keeps no other key from being tried.
 //! - A key that was found is kept, so that a set of many stripes costs one passphrase.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use windlass_engine::media::{DataKey, KeyCheck, Lock, SetId};
@@ -21,7 +22,9 @@ pub struct Keyring(Mutex<Content>);
 
 #[derive(Default)]
 struct Content {
-    waiting: Vec<KeyWord>,
+    waiting: VecDeque<KeyWord>,
+    /// Why keys could not be had.
+    failed: Vec<String>,
     secrets: Vec<Box<dyn Opens>>,
     found: HashMap<(SetId, KeyCheck), Arc<DataKey>>,
     /// Envelopes that no key here opens. A passphrase is not tried on them again.
@@ -42,7 +45,7 @@ impl Keyring {
                 KeyWord::Age(recipient) => {
                     return Err(KeyError::OnlyEncrypts(recipient.to_string()));
                 }
-                word if word.is_read_late() => self.content().waiting.push(word),
+                word if word.is_read_late() => self.content().waiting.push_back(word),
                 word => {
                     let secret = word.load()?;
                     self.content().take(secret)?;
@@ -76,12 +79,29 @@ impl Content {
         Ok(())
     }
 
-    fn load(&mut self) -> Result<(), KeyError> {
-        for word in std::mem::take(&mut self.waiting) {
-            let secret = word.load()?;
-            self.take(secret)?;
+    /// The key in one of the envelopes. Keys that wait are fetched one after the other until one
+    /// opens it.
+    fn found(&mut self, set: SetId, lock: &Lock) -> Result<DataKey, KeyFault> {
+        loop {
+            let opened = self.opened(set, lock);
+            match opened.map_err(|error| KeyFault::Failed(error.to_string())) {
+                Ok(Some(key)) => return Ok(key),
+                Ok(None) => {}
+                Err(fault) if self.waiting.is_empty() => return Err(fault),
+                Err(_) => {}
+            }
+            let Some(word) = self.waiting.pop_front() else {
+                break;
+            };
+            let taken = word.load().and_then(|secret| self.take(secret));
+            self.failed
+                .extend(taken.err().map(|error| error.to_string()));
         }
-        Ok(())
+        Err(match (self.failed.first(), self.secrets.is_empty()) {
+            (Some(why), _) => KeyFault::Failed(why.clone()),
+            (None, true) => KeyFault::NoKey,
+            (None, false) => KeyFault::WrongKey,
+        })
     }
 
     /// The key in one of the envelopes, and the last thing that was wrong with one.
@@ -116,18 +136,8 @@ impl Keys for Keyring {
         if let Some(found) = content.found.get(&wanted) {
             return Ok(Arc::clone(found));
         }
-        let failed = |error: KeyError| KeyFault::Failed(error.to_string());
-        content.load().map_err(failed)?;
-        if content.secrets.is_empty() {
-            return Err(KeyFault::NoKey);
-        }
-        match content.opened(set, lock).map_err(failed)? {
-            Some(key) => {
-                let key = Arc::new(key);
-                content.found.insert(wanted, Arc::clone(&key));
-                Ok(key)
-            }
-            None => Err(KeyFault::WrongKey),
-        }
+        let key = Arc::new(content.found(set, lock)?);
+        content.found.insert(wanted, Arc::clone(&key));
+        Ok(key)
     }
 }

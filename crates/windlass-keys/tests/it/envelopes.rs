@@ -159,6 +159,33 @@ fn a_key_that_cannot_be_had_says_why_and_not_what() {
     assert!(why.contains("the command of a key, false, failed"), "{why}");
 }
 
+/// The store of secrets is down. Another key opens the set, and without one every set says why.
+#[test]
+fn a_key_that_fails_keeps_no_other_from_opening_and_is_named_each_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let identity = file(&dir, "id", &format!("{IDENTITY}\n"));
+    let readers = Readers::of_words(&[format!("age:{RECIPIENT}")]).unwrap();
+    let lock = readers.encryption(SET).unwrap().lock;
+    let failing = "command:false".to_owned();
+    for other in [
+        format!("identity-file:{identity}"),
+        format!("command:cat {identity}"),
+    ] {
+        for words in [
+            [failing.clone(), other.clone()],
+            [other.clone(), failing.clone()],
+        ] {
+            let key = ring(&words).open(SET, &lock).unwrap();
+            assert_eq!(key.check_for(SET), lock.check);
+        }
+    }
+    let ring = ring(&[failing]);
+    for _ in 0..2 {
+        let failed = ring.open(SET, &lock);
+        assert!(matches!(failed, Err(KeyFault::Failed(_))), "{failed:?}");
+    }
+}
+
 proptest::proptest! {
     #[test]
     fn no_bytes_break_the_reader_of_envelopes(

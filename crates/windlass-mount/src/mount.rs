@@ -26,6 +26,10 @@ const THREADS: (usize, usize) = (4, 16);
 /// away.
 const ENDING: Duration = Duration::from_millis(500);
 
+/// How long to wait for it if the mount is gone here. It never comes if another mount namespace has
+/// a copy of the mount: a container or a service that began meanwhile.
+const ENDING_ELSEWHERE: Duration = Duration::from_secs(5);
+
 /// How an image is mounted.
 #[derive(Clone, Debug, Default)]
 pub struct MountOptions {
@@ -230,10 +234,14 @@ impl Mount {
             true => unmount::unmount(&self.at)?,
             false => Unmounted::Detached,
         };
-        match unmounted {
-            Unmounted::Detached if self.wait_for(ENDING) => Ok(Unmounted::Gone),
-            unmounted => Ok(unmounted),
-        }
+        let limit = match unmounted {
+            Unmounted::Detached => ENDING,
+            Unmounted::Gone => ENDING_ELSEWHERE,
+        };
+        Ok(match self.wait_for(limit) {
+            true => Unmounted::Gone,
+            false => Unmounted::Detached,
+        })
     }
 
     fn lies_there(&self) -> bool {

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use windlass_engine::CodecRange;
 use windlass_engine::media::{Codec, FileKind};
@@ -282,6 +282,29 @@ fn a_mount_that_somebody_else_takes_away_ends() {
     assert!(taken.unwrap().success());
     mount.wait().unwrap();
     assert_eq!(mount.unmount().unwrap(), Unmounted::Gone);
+}
+
+/// A container that begins while a mount is there may get a copy of it. The end here does not wait
+/// for the end of the container.
+#[test]
+fn a_copy_of_a_mount_in_another_namespace_holds_nobody_up() {
+    let place = Place::new(sample(), &two_stripes());
+    let mount = place.mount();
+    let mut container = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        container.args(["--user", "--map-root-user"]);
+    }
+    container.args(["--mount", "--propagation", "private"]);
+    container.args(["sh", "-c", "echo begun; read line"]);
+    container.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut container = container.spawn().unwrap();
+    let mut begun = [0; 6];
+    let mut output = container.stdout.take().unwrap();
+    output.read_exact(&mut begun).unwrap();
+    assert_eq!(mount.unmount().unwrap(), Unmounted::Detached);
+    assert_eq!(paths(&place.at()), BTreeSet::new());
+    drop(container.stdin.take());
+    container.wait().unwrap();
 }
 
 /// The first mount is detached while a file of it is open. So it ends after the second has begun.

@@ -48,12 +48,10 @@ pub(super) fn gaps(runs: &[CatalogRun], now: Timestamp) -> Vec<Gap> {
 }
 
 fn of_type(runs: &[CatalogRun], set_type: &str, now: Timestamp) -> Vec<Gap> {
-    let is_one = |run: &&CatalogRun| is_backup(run) && run.set_type.as_deref() == Some(set_type);
-    let mut starts: Vec<_> = runs.iter().filter(is_one).map(|run| run.began).collect();
-    starts.sort_unstable();
-    let Some(usual) = usual_millis(&starts) else {
+    let Some(usual) = usual_millis(&starts(runs, &[set_type])) else {
         return Vec::new();
     };
+    let starts = starts(runs, in_place_of(set_type));
     let allowed = usual + usual / 2 + CLOCK_MILLIS;
     let after = starts
         .iter()
@@ -80,6 +78,27 @@ fn of_type(runs: &[CatalogRun], set_type: &str, now: Timestamp) -> Vec<Gap> {
         })
     };
     pairs.filter(is_gap).filter_map(gap).collect()
+}
+
+/// When backups of these types began, in order.
+fn starts(runs: &[CatalogRun], types: &[&str]) -> Vec<i64> {
+    let is_one = |run: &&CatalogRun| {
+        let set_type = run.set_type.as_deref();
+        is_backup(run) && set_type.is_some_and(|one| types.contains(&one))
+    };
+    let mut starts: Vec<_> = runs.iter().filter(is_one).map(|run| run.began).collect();
+    starts.sort_unstable();
+    starts
+}
+
+/// The types whose backups leave nothing to wish for when one of this type was due.
+fn in_place_of(set_type: &str) -> &[&str] {
+    match set_type {
+        "full" => &["full"],
+        "diff" => &["full", "diff"],
+        "incr" => &["full", "diff", "incr"],
+        _ => &["log"],
+    }
 }
 
 /// The usual time from one start to the next; none if they show no rhythm.
@@ -174,6 +193,18 @@ mod tests {
         assert_eq!(gaps(&nightly(workdays), at(39)), []);
         let with_holiday = (0..40).filter(|day| day % 7 < 5 && !(14..19).contains(day));
         assert_eq!(gaps(&nightly(with_holiday), at(39)).len(), 1);
+    }
+
+    /// A full backup on Sunday, and an incremental one every other night.
+    #[test]
+    fn a_full_backup_stands_for_an_incremental_one_that_was_due() {
+        let mut runs = nightly(0..9);
+        for (night, run) in runs.iter_mut().enumerate() {
+            run.set_type = Some(if night % 7 == 3 { "full" } else { "incr" }.to_owned());
+        }
+        assert_eq!(gaps(&runs, at(9)), []);
+        runs.remove(3);
+        assert_eq!(gaps(&runs, at(8))[0].from, at(2));
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Cli, Failed> {
         backup.not_of_log = cli::NOT_OF_LOG.iter().find(is_typed).map(|(_, name)| *name);
     }
     cli.global.configured = configured(&config, repository.as_ref().map(|one| &*one.name))?;
-    cli.global.encrypted_places = encrypted_places(&config, &cli.global.configured);
+    cli.global.encrypted_places = encrypted_places(&config)?;
     Ok(cli)
 }
 
@@ -103,8 +103,9 @@ fn configured(config: &Config, repository: Option<&str>) -> Result<Vec<Configure
     Ok(all)
 }
 
-/// The places of databases whose sets are to be encrypted.
-fn encrypted_places(config: &Config, configured: &[Configured]) -> Vec<PathBuf> {
+/// The places of databases whose sets are to be encrypted, wherever this command writes. Those of a
+/// database without a place of its own are in any repository.
+fn encrypted_places(config: &Config) -> Result<Vec<PathBuf>, Failure> {
     let encrypts = |section: &file::Section| {
         let entry = section.entries.get("encrypt");
         entry.is_some_and(|entry| !entry.values.is_empty())
@@ -112,12 +113,18 @@ fn encrypted_places(config: &Config, configured: &[Configured]) -> Vec<PathBuf> 
     let of_all = config.commands.get("backup");
     let all = of_all.is_some_and(encrypts) || std::env::var_os("WINDLASS_ENCRYPT").is_some();
     let own = |one: &&Configured| config.databases.get(&one.name).is_some_and(encrypts);
-    let found = configured.iter().filter(|one| all || own(one));
-    let places = found.flat_map(|one| one.places.iter().cloned());
+    let configured = configured(config, None)?;
+    let found: Vec<_> = configured.iter().filter(|one| all || own(one)).collect();
+    let is_placeless = found.iter().any(|one| one.places.is_empty());
+    let anywhere = configured
+        .iter()
+        .filter(|one| is_placeless && one.is_repository);
+    let places = found.into_iter().chain(anywhere);
+    let places = places.flat_map(|one| one.places.iter().cloned());
     let common = of_all.and_then(|section| section.entries.get("to"));
     let common = common.filter(|_| all).map(|entry| entry.values.as_slice());
     let common = common.unwrap_or_default().iter().map(PathBuf::from);
-    places.chain(common).collect()
+    Ok(places.chain(common).collect())
 }
 
 /// Whether the user wants JSON, although the command line cannot be understood.

@@ -321,6 +321,47 @@ fn a_rotation_that_is_killed_anywhere_leaves_a_set_that_opens() {
     assert_eq!(left.count(), 0, "{:?}", safe.0.sets());
 }
 
+/// Newer envelopes that are damaged, or of another set, are named. They never open anything, and
+/// the set itself stays as readable as it was written.
+#[test]
+fn newer_envelopes_that_cannot_be_used_are_named() {
+    let safe = Safe::new();
+    safe.back_up("full", &[&format!("age:{RECIPIENT}")]);
+    safe.back_up("full", &[&format!("age:{RECIPIENT}")]);
+    let (_, sets) = safe.0.ends();
+    let (key, other) = (safe.identity(), safe.word("identity-file", "other"));
+    let to = format!("age:{OTHER_RECIPIENT}");
+    let rotate = ["key", "rotate", &sets, "--encrypt", &to, "--key", &key];
+    ends(&rotate, 0);
+    let names = safe.0.sets().into_iter();
+    let files: Vec<_> = names
+        .filter(|name| name.ends_with("-keys"))
+        .map(|name| safe.0.path("sets").join(name))
+        .collect();
+    let bytes: Vec<_> = files
+        .iter()
+        .map(|file| std::fs::read(file).unwrap())
+        .collect();
+    for (content, why) in [
+        (&bytes[0][..bytes[0].len() / 2], "file of envelopes"),
+        (&bytes[1], "file of envelopes: belongs to set"),
+        (&[], "file of envelopes"),
+    ] {
+        std::fs::write(&files[0], content).unwrap();
+        let path = files[0].display().to_string();
+        let said = [
+            ends(&["key", "list", &sets], 4),
+            ends(&["key", "check", &sets, "--key", &other], 1),
+        ];
+        for said in said {
+            assert!(said.contains(why) && said.contains(&path), "{said}");
+        }
+        ends(&["key", "check", &sets, "--key", &key], 0);
+    }
+    ends(&rotate, 0);
+    ends(&["key", "check", &sets, "--key", &other], 0);
+}
+
 #[test]
 fn a_file_of_a_key_that_others_may_read_is_refused_before_anything_is_done() {
     let safe = Safe::new();
@@ -486,6 +527,32 @@ fn log_is_refused_where_sets_are_to_be_encrypted() {
             refused.contains("would not be encrypted"),
             "{words:?}: {refused}"
         );
+    }
+    // A repository is a place like any other. Only where sets are to be encrypted is log refused.
+    let more = safe.0.arg("more");
+    std::fs::create_dir_all(safe.0.path("more/log")).unwrap();
+    let repository = |of_database: &str, of_all: &str| {
+        format!(
+            "[repository.main]\nto = \"{more}\"\n[backup]\n{of_all}\n[database.shop]\n\
+             source = \"{database}\"\n{of_database}\n"
+        )
+    };
+    let encrypt = format!("encrypt = \"age:{RECIPIENT}\"\n");
+    let elsewhere = format!("to = \"{sets}\"\n{encrypt}");
+    for (text, code) in [
+        (repository(&format!("repo = \"main\"\n{encrypt}"), ""), 2),
+        (repository(&encrypt, "repo = \"main\""), 2),
+        (repository("", &encrypt), 2),
+        (repository(&encrypt, ""), 2),
+        // Refused for another reason: nobody knows of which server it is.
+        (repository(&elsewhere, ""), 1),
+        (repository("", ""), 1),
+    ] {
+        std::fs::write(&config, &text).unwrap();
+        for place in [["--repo", "main"], ["--to", &more]] {
+            let words = ["archive-push", &file, "--config", &config];
+            ends(&[&words[..], &place].concat(), code);
+        }
     }
     let typed = [
         "backup",

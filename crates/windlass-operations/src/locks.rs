@@ -25,7 +25,7 @@ use crate::places::{self, Named, SetRequest};
 const MODE: u32 = 0o600;
 
 /// Who can read a set.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct LockShown {
     /// The set.
     pub set_id: SetId,
@@ -35,6 +35,8 @@ pub struct LockShown {
     pub written_to: Vec<String>,
     /// Who can read it by newer envelopes beside it, and when these were written.
     pub rotated_to: Option<(i64, Vec<String>)>,
+    /// Why the newer envelopes cannot be used.
+    pub fault: Option<EngineError>,
 }
 
 /// Whether the keys of this process open a set.
@@ -65,8 +67,12 @@ pub struct RotatedSet {
 pub fn locks(caller: &Caller, request: &SetRequest) -> Result<Vec<LockShown>, OperationError> {
     let sets = encrypted(caller, request)?;
     let shown = |set: &LockedSet| {
-        let later = later(set);
+        let (later, fault) = match later(set) {
+            Ok(later) => (later, None),
+            Err(fault) => (None, Some(fault)),
+        };
         LockShown {
+            fault,
             set_id: set.set_id,
             begun_nanos: set.begun_nanos,
             written_to: set.lock.recipients(),
@@ -144,10 +150,17 @@ fn write(set: &LockedSet, file: &KeyFile) -> Result<Vec<PathBuf>, OperationError
     Ok(files)
 }
 
-fn later(set: &LockedSet) -> Option<KeyFile> {
-    let mut beside = set.stripes.iter();
-    let found = beside.find_map(|stripe| key_file_of(STORAGE, stripe, set.set_id));
-    found.filter(|file| file.lock.check == set.lock.check)
+/// The newer envelopes beside any stripe of a set. Fails if there are some and none can be used.
+fn later(set: &LockedSet) -> Result<Option<KeyFile>, EngineError> {
+    let mut broken = Ok(None);
+    for stripe in &set.stripes {
+        match key_file_of(STORAGE, stripe, set.set_id) {
+            Ok(Some(file)) if file.lock.check == set.lock.check => return Ok(Some(file)),
+            Ok(_) => {}
+            Err(fault) => broken = Err(fault),
+        }
+    }
+    broken
 }
 
 /// The encrypted sets that are meant: one, or all of some places.

@@ -14,10 +14,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use windlass_media::{
-    DataKey, KEY_FILE_BYTES_MAX, KeyFile, Lock, SetCipher, SetId, StripeHeader, fitted,
+    DataKey, FormatError, KEY_FILE_BYTES_MAX, KeyFile, Lock, SetCipher, SetId, StripeHeader,
+    Structure, fitted,
 };
 
-use crate::error::{EngineError, damage};
+use crate::error::{EngineError, damage, read_error};
 use crate::keys::KeyFault;
 use crate::storage::Storage;
 
@@ -42,8 +43,10 @@ pub fn key_of_set(
     location: &Path,
     (set, lock): (SetId, &Lock),
 ) -> Result<Arc<DataKey>, EngineError> {
-    let later = key_file_of(storage, location, set);
-    let later = later.filter(|file| file.lock.check == lock.check);
+    let (later, broken) = match key_file_of(storage, location, set) {
+        Ok(later) => (later.filter(|file| file.lock.check == lock.check), None),
+        Err(fault) => (None, Some(fault)),
+    };
     let locks = later.iter().map(|file| &file.lock).chain([lock]);
     let mut fault = KeyFault::NoKey;
     for lock in locks.clone() {
@@ -54,6 +57,10 @@ pub fn key_of_set(
             Err(other) => fault = other,
         }
     }
+    // The key may be right for the newer envelopes only.
+    if let (Some(broken), false) = (broken, fault == KeyFault::NoKey) {
+        fault = KeyFault::Failed(format!("its newer envelopes cannot be used: {broken}"));
+    }
     let newest = locks.clone().next().unwrap_or(lock);
     Err(EngineError::Locked {
         set,
@@ -62,16 +69,31 @@ pub fn key_of_set(
     })
 }
 
-/// The envelopes that lie beside a stripe of this set, if there are any that can be read.
-pub fn key_file_of(storage: &dyn Storage, stripe: &Path, set: SetId) -> Option<KeyFile> {
+/// The envelopes that lie beside a stripe of this set, if there are any.
+pub fn key_file_of(
+    storage: &dyn Storage,
+    stripe: &Path,
+    set: SetId,
+) -> Result<Option<KeyFile>, EngineError> {
     let beside = stripe.parent().unwrap_or(Path::new("."));
-    let device = storage.open(&beside.join(KeyFile::name(set))).ok()?;
-    let length = device.length().ok()?;
-    if length > KEY_FILE_BYTES_MAX {
-        return None;
+    let path = beside.join(KeyFile::name(set));
+    let device = match storage.open(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(|error| read_error(&path, 0, error))?,
+    };
+    let length = device.length();
+    let length = length.map_err(|error| read_error(&path, 0, error))?;
+    let mut bytes = vec![0; fitted(length.min(KEY_FILE_BYTES_MAX))];
+    let read = device.read_exact_at(0, &mut bytes);
+    read.map_err(|error| read_error(&path, 0, error))?;
+    let file = KeyFile::decode(&bytes).map_err(|fault| damage(&path, 0, fault))?;
+    if file.set_id != set {
+        let fault = FormatError::Foreign {
+            structure: Structure::KeyFile,
+            expected: set,
+            found: file.set_id,
+        };
+        return Err(damage(&path, 0, fault));
     }
-    let mut bytes = vec![0; fitted(length)];
-    device.read_exact_at(0, &mut bytes).ok()?;
-    let file = KeyFile::decode(&bytes).ok()?;
-    (file.set_id == set).then_some(file)
+    Ok(Some(file))
 }

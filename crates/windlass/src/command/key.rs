@@ -25,10 +25,14 @@ fn request(global: &Global, of: &KeyOf) -> SetRequest {
 fn list(global: &Global, of: &KeyOf) -> Result<Code, Failure> {
     let caller = requests::quiet_caller(global);
     let sets = locks::locks(&caller, &request(global, of))?;
+    let code = match sets.iter().any(|set| set.fault.is_some()) {
+        true => Code::Damage,
+        false => Code::Done,
+    };
     if global.json {
         let sets: Vec<_> = sets.iter().map(lock_document).collect();
         output::line(&json!({ "sets": sets }).to_string());
-        return Ok(Code::Done);
+        return Ok(code);
     }
     for set in &sets {
         let id = &set.set_id.to_string()[..8];
@@ -38,8 +42,15 @@ fn list(global: &Global, of: &KeyOf) -> Result<Code, Failure> {
             let (when, who) = (local_time(*nanos), recipients.join(", "));
             output::line(&format!("          rotated {when}  {who}"));
         }
+        if let Some(fault) = &set.fault {
+            output::line(&format!("          rotated  ?  {fault}"));
+            output::note(
+                "hint: `windlass key rotate` writes the file again, with a key that could read the \
+                 set when it was written. Or copy the file from where the set was copied to.",
+            );
+        }
     }
-    Ok(Code::Done)
+    Ok(code)
 }
 
 fn lock_document(set: &LockShown) -> serde_json::Value {
@@ -47,6 +58,7 @@ fn lock_document(set: &LockShown) -> serde_json::Value {
         "set_id": set.set_id.to_string(),
         "written_to": set.written_to,
         "rotated_to": set.rotated_to.as_ref().map(|(_, recipients)| recipients),
+        "error": set.fault.as_ref().map(ToString::to_string),
     })
 }
 

@@ -23,6 +23,15 @@ pub fn sync_parent(path: &Path) -> io::Result<()> {
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
+/// Whether something failed because the disk, or what its user may have of it, is full.
+pub fn is_full(error: &io::Error) -> bool {
+    let kind = error.kind();
+    matches!(
+        kind,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
 /// Renames, and syncs the directory of `to`. Both paths must be in the same directory.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     #[expect(clippy::disallowed_methods, reason = "this is the durable version")]

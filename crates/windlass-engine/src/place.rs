@@ -54,6 +54,9 @@ pub struct SetEntry {
     pub stripes: Vec<StripeEntry>,
     /// What the set says about itself, if a footer could be read.
     pub about: Option<SetAbout>,
+    /// Whether it may build on a set that nobody can name: its description cannot be read, and
+    /// nothing says that it has no base. False for a set that is not sealed.
+    pub may_have_base: bool,
     /// Whether the set can be used.
     pub state: SetState,
     /// The files beside its stripes that say it must stay.

@@ -232,30 +232,19 @@ impl Footer {
         cipher: Option<&SetCipher>,
     ) -> Result<Self, FormatError> {
         let mut reader = Reader::new(bytes, Structure::Footer);
-        reader.magic(MAGIC)?;
-        let version = reader.u16()?;
-        if version != FORMAT_VERSION {
-            let (structure, supported) = (Structure::Footer, FORMAT_VERSION);
-            return Err(FormatError::Version {
-                structure,
-                found: version,
-                supported,
-            });
-        }
-        let stripe = StripeIndex(reader.u16()?);
-        let section_count = reader.u32()?;
-        let set_id = SetId(reader.array()?);
-        if reader.u64()? != bytes.len() as u64 {
-            return Err(FormatError::Truncated(Structure::Footer));
-        }
-        if section_count > SECTIONS_MAX {
-            let (found, most) = (u64::from(section_count), u64::from(SECTIONS_MAX));
-            return Err(reader.limit("section count", found, most));
-        }
-        let heads = read_section_heads(&mut reader, section_count, cipher.is_some())?;
+        let (set_id, stripe, sections) = read_head(&mut reader, bytes.len())?;
+        let heads = read_section_heads(&mut reader, sections, cipher.is_some())?;
         let raws = unpack_sections(reader, &heads, metadata_limit, (stripe, cipher))?;
         memory::check(&raws, metadata_limit)?;
         Self::assemble((set_id, stripe), &raws, root_hasher(cipher))
+    }
+
+    /// Whether a footer is of an encrypted set that builds on another one. That needs no key.
+    pub fn locked_has_base(bytes: &[u8]) -> Result<bool, FormatError> {
+        let mut reader = Reader::new(bytes, Structure::Footer);
+        let (_, _, sections) = read_head(&mut reader, bytes.len())?;
+        let heads = read_section_heads(&mut reader, sections, true)?;
+        Ok(heads.iter().any(|head| head.kind == KIND_BASE))
     }
 
     fn assemble(
@@ -315,6 +304,34 @@ impl Footer {
             set_root: *root.finalize().as_bytes(),
         })
     }
+}
+
+/// What stands before the heads of the sections: the set, the stripe, and how many sections follow.
+fn read_head(
+    reader: &mut Reader<'_>,
+    length: usize,
+) -> Result<(SetId, StripeIndex, u32), FormatError> {
+    reader.magic(MAGIC)?;
+    let version = reader.u16()?;
+    if version != FORMAT_VERSION {
+        let (structure, supported) = (Structure::Footer, FORMAT_VERSION);
+        return Err(FormatError::Version {
+            structure,
+            found: version,
+            supported,
+        });
+    }
+    let stripe = StripeIndex(reader.u16()?);
+    let section_count = reader.u32()?;
+    let set_id = SetId(reader.array()?);
+    if reader.u64()? != length as u64 {
+        return Err(FormatError::Truncated(Structure::Footer));
+    }
+    if section_count > SECTIONS_MAX {
+        let (found, most) = (u64::from(section_count), u64::from(SECTIONS_MAX));
+        return Err(reader.limit("section count", found, most));
+    }
+    Ok((set_id, stripe, section_count))
 }
 
 fn hash_section(hasher: &mut blake3::Hasher, kind: u32, raw: &[u8]) {

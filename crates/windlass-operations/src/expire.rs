@@ -11,12 +11,16 @@
 //! Invariants
 //! - Nothing goes that the second plan keeps.
 //! - What builds on a set goes before the set. What is left never looks damaged.
+//! - Nothing goes that a set which stays needs or may need, of whatever database it is.
 //! - Nothing of a database goes if one of its sets comes from the future: a clock is wrong.
 
 mod apply;
 mod error;
 mod logs;
+mod needs;
 mod plan;
+
+use std::path::PathBuf;
 
 use jiff::Timestamp;
 use windlass_engine::media::SetId;
@@ -24,12 +28,13 @@ use windlass_repository::retention::Policy;
 
 pub use error::ExpireError;
 pub use logs::LogExpiry;
+pub use needs::{Unclear, Withheld};
 pub use plan::{DatabasePlan, ExpirePlan, Fate, PlannedSet};
 
 use crate::caller::Caller;
 use crate::ending::Ending;
 use crate::error::OperationError;
-use crate::places::{Named, SetRequest};
+use crate::places::{Named, PlaceError, SetRequest};
 use crate::privilege;
 use plan::Planner;
 
@@ -62,7 +67,8 @@ pub struct ExpireOutcome {
 }
 
 /// Removes what has expired. Returns what was done, and how the operation ends: with warnings if
-/// something stays because it is read, and as failed if a clock is wrong.
+/// something stays because it is read, or because nobody knows whether it is needed, and as failed
+/// if a clock is wrong.
 pub fn expire(
     caller: &Caller,
     request: &ExpireRequest,
@@ -91,16 +97,36 @@ pub fn expire(
     Ok((outcome, ending))
 }
 
-fn check_places(named: &Named) -> Result<(), ExpireError> {
+/// Refuses what is no place. So does it an empty directory among several: nobody knows which sets
+/// lie on a disk that is not mounted, and what they need of the other places.
+fn check_places(named: &Named) -> Result<(), OperationError> {
+    if let Some(path) = named.paths.iter().find(|path| !path.exists()) {
+        let path = path.clone();
+        return Err(PlaceError::Missing { path }.into());
+    }
+    let is_empty = |path: &&PathBuf| {
+        let mut entries = path.read_dir().into_iter().flatten().flatten();
+        path.is_dir() && entries.all(|entry| entry.file_name() == "lost+found")
+    };
+    if let Some(path) = named
+        .paths
+        .iter()
+        .find(is_empty)
+        .filter(|_| named.paths.len() > 1)
+    {
+        let path = path.clone();
+        return Err(ExpireError::EmptyPlace { path }.into());
+    }
     if let Some(stripe) = named.paths.iter().find(|path| !path.is_dir()) {
         let what = stripe.display().to_string();
-        return Err(ExpireError::NoPlace { what });
+        return Err(ExpireError::NoPlace { what }.into());
     }
     match named.choice.which {
         None => Ok(()),
-        Some(_) => Err(ExpireError::NoPlace {
-            what: "one set".to_owned(),
-        }),
+        Some(_) => {
+            let what = "one set".to_owned();
+            Err(ExpireError::NoPlace { what }.into())
+        }
     }
 }
 
@@ -117,7 +143,9 @@ impl ExpireOutcome {
 
     fn ending(&self) -> Ending {
         let is_refused = self.plan.databases.iter().any(|one| one.future.is_some());
-        match (is_refused, self.in_use.is_empty()) {
+        let mut databases = self.plan.databases.iter();
+        let is_all = self.in_use.is_empty() && databases.all(|one| one.withheld.is_empty());
+        match (is_refused, is_all) {
             (true, _) => Ending::Failed,
             (false, false) => Ending::Warnings,
             (false, true) => Ending::Done,

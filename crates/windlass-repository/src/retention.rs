@@ -72,6 +72,8 @@ pub enum Rule {
     InUse,
     /// Another set that stays builds on it.
     Base,
+    /// A set that cannot be read may build on it.
+    Unclear,
 }
 
 impl Rule {
@@ -81,7 +83,7 @@ impl Rule {
             Self::Full | Self::SinceFull | Self::Within | Self::Window => true,
             Self::LastFull | Self::Timeline | Self::InUse => true,
             Self::Daily | Self::Weekly | Self::Monthly | Self::Yearly => false,
-            Self::Held | Self::Base => false,
+            Self::Held | Self::Base | Self::Unclear => false,
         }
     }
 
@@ -101,6 +103,7 @@ impl Rule {
             Self::Held => "held",
             Self::InUse => "in-use",
             Self::Base => "base",
+            Self::Unclear => "unclear",
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use windlass_media::{SetDescription, SetId, StripeHeader, StripeIndex};
 
-use super::stripe::{Found, Stripe, is_just_begun, look, read_footer};
+use super::stripe::{Found, Stripe, is_just_begun, locked_has_base, look, read_footer};
 use super::{SetAbout, SetEntry, SetList, SetState, StripeEntry, UnknownStripe};
 use crate::backup::READ_BYTES;
 use crate::error::{EngineError, damage, read_error};
@@ -207,6 +207,8 @@ impl Gathered {
             (SetState::Sealed, Some(fault)) => SetState::of_fault(fault),
             (state, _) => state,
         };
+        let is_described = about.is_some() || matches!(state, SetState::Unfinished);
+        let may_have_base = !is_described && self.may_have_base(storage, limit);
         let stripe = |stripe: Stripe| StripeEntry {
             index: stripe.index,
             location: stripe.file.location,
@@ -219,6 +221,7 @@ impl Gathered {
             stripe_count: count,
             stripes: self.stripes.into_iter().map(stripe).collect(),
             about,
+            may_have_base,
             state,
             holds: Vec::new(),
         }
@@ -239,6 +242,14 @@ impl Gathered {
             }
         }
         (None, first_fault)
+    }
+
+    /// Whether nothing says that the set, whose footers cannot be read, has no base.
+    fn may_have_base(&self, storage: &dyn Storage, limit: u64) -> bool {
+        let sealed = self.stripes.iter();
+        let mut sealed = sealed.filter_map(|one| Some((&one.file, one.seal.as_ref()?)));
+        let said = sealed.find_map(|(file, seal)| locked_has_base(storage, file, seal, limit).ok());
+        said.unwrap_or(true)
     }
 
     /// The time in the header. Without a header, the time of the last write to a stripe.

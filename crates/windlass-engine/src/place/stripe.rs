@@ -100,6 +100,18 @@ pub(super) fn is_just_begun(file: &PlaceFile) -> bool {
     is_partial(&file.location)
 }
 
+/// Whether a sealed stripe of an encrypted set says that the set builds on another one.
+pub(super) fn locked_has_base(
+    storage: &dyn Storage,
+    file: &PlaceFile,
+    seal: &Seal,
+    limit: u64,
+) -> Result<bool, EngineError> {
+    let bytes = Ends::open(storage, &file.location)?.footer_bytes(seal, limit)?;
+    let has_base = Footer::locked_has_base(&bytes);
+    has_base.map_err(|fault| damage(&file.location, seal.footer_offset, fault))
+}
+
 /// Reads and checks the footer of a sealed stripe. The header of any stripe of the set says whether
 /// it is encrypted. If none can be read, the footer of a set that is not encrypted still says whose
 /// set this is and when it was begun.

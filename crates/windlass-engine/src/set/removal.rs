@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use windlass_media::{KeyFile, SetId};
 
 use super::FoundSet;
+use crate::durable::is_full;
 use crate::error::{DeviceOperation, EngineError};
 use crate::place::SetEntry;
 use crate::storage::Storage;
@@ -94,6 +95,11 @@ impl Removal {
             let mark = mark_path(directory, self.set_id);
             if marks.insert(mark.clone()) {
                 let written = storage.write(&mark, WORDS.as_bytes());
+                // A full disk has room for a name, and the words are only for people.
+                let written = match written {
+                    Err(error) if is_full(&error) => storage.write(&mark, &[]),
+                    written => written,
+                };
                 written.map_err(fault(DeviceOperation::Write, &mark))?;
             }
         }

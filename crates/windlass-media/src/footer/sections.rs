@@ -105,7 +105,7 @@ fn is_known(kind: u32) -> bool {
 
 /// What a footer says of a section.
 pub(super) struct SectionHead {
-    kind: u32,
+    pub(super) kind: u32,
     flags: u32,
     raw_bytes: u64,
     stored_bytes: u64,

@@ -19,6 +19,12 @@ pub enum ExpireError {
         /// What was named.
         what: String,
     },
+    /// One of several places has nothing in it.
+    #[error("{} is empty: its disk may not be mounted", path.display())]
+    EmptyPlace {
+        /// The place.
+        path: PathBuf,
+    },
     /// The storage cannot tell whether somebody reads a set.
     #[error("{} cannot be locked: {source}", path.display())]
     NoLocks {
@@ -33,7 +39,7 @@ impl ExpireError {
     pub(crate) fn ending(&self) -> Ending {
         match self {
             Self::NoPolicy | Self::NoPlace { .. } => Ending::Usage,
-            Self::NoLocks { .. } => Ending::Failed,
+            Self::EmptyPlace { .. } | Self::NoLocks { .. } => Ending::Failed,
         }
     }
 }

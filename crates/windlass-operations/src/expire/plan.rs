@@ -10,6 +10,7 @@ use windlass_repository::retention::{self, KeptSets, Member, Rule};
 
 use super::ExpireRequest;
 use super::logs::{DatabaseLogs, LogExpiry};
+use super::needs::{self, Unclear, Withheld};
 use crate::error::OperationError;
 use crate::info::base_faults;
 use crate::moments::zone;
@@ -23,8 +24,8 @@ const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(5);
 pub struct ExpirePlan {
     /// The databases, each with its sets.
     pub databases: Vec<DatabasePlan>,
-    /// Sets that do not say their database. They stay.
-    pub unknown: Vec<SetId>,
+    /// Sets that do not say their database, and why. They stay.
+    pub unknown: Vec<(SetId, Fate)>,
     /// Sets whose removal an earlier run has begun. They go, whatever the rules say.
     pub begun: Vec<SetId>,
 }
@@ -38,6 +39,8 @@ pub struct DatabasePlan {
     pub sets: Vec<PlannedSet>,
     /// The logs of which something goes.
     pub logs: Vec<LogExpiry>,
+    /// What would go, and stays because nobody knows whether another set needs it.
+    pub withheld: Withheld,
     /// A set that was begun in the future. Then nothing goes.
     pub future: Option<(SetId, i64)>,
 }
@@ -92,6 +95,20 @@ pub(super) struct Planner<'a> {
     pub(super) in_use: BTreeSet<SetId>,
 }
 
+/// The plan for a database, as long as only its own sets count.
+struct Draft<'a> {
+    of: Identity,
+    sets: Vec<&'a SetEntry>,
+    /// Those that can be restored.
+    sound: Vec<&'a SetEntry>,
+    logs: DatabaseLogs,
+    kept: KeptSets,
+    /// Sets that the rules would keep with their log if they could be restored.
+    unclear: Vec<Unclear>,
+    withheld: Withheld,
+    future: Option<(SetId, i64)>,
+}
+
 struct FirstLook {
     seen: BTreeSet<SetId>,
     faults: BTreeMap<SetId, String>,
@@ -126,7 +143,8 @@ impl<'a> Planner<'a> {
         let mut databases: Vec<(Identity, Vec<&SetEntry>)> = Vec::new();
         for set in sets {
             let Some(of) = Identity::of(set) else {
-                plan.unknown.push(set.set_id);
+                let fate = fate(set, &KeptSets::new(), &faults);
+                plan.unknown.push((set.set_id, fate));
                 continue;
             };
             match databases.iter_mut().find(|(other, _)| other.is_same(&of)) {
@@ -134,8 +152,13 @@ impl<'a> Planner<'a> {
                 None => databases.push((of, vec![set])),
             }
         }
+        let mut drafts = Vec::with_capacity(databases.len());
         for (of, sets) in databases {
-            plan.databases.push(self.database(of, &sets, &faults)?);
+            drafts.push(self.draft(of, sets, &faults)?);
+        }
+        keep_what_others_need(list, &mut drafts);
+        for draft in drafts {
+            plan.databases.push(draft.planned(list, &faults)?);
         }
         Ok(plan)
     }
@@ -166,12 +189,12 @@ impl<'a> Planner<'a> {
         faults
     }
 
-    fn database(
+    fn draft<'s>(
         &self,
         of: Identity,
-        sets: &[&SetEntry],
+        sets: Vec<&'s SetEntry>,
         faults: &BTreeMap<SetId, String>,
-    ) -> Result<DatabasePlan, OperationError> {
+    ) -> Result<Draft<'s>, OperationError> {
         let is_sound = |set: &&&SetEntry| {
             matches!(set.state, SetState::Sealed) && !faults.contains_key(&set.set_id)
         };
@@ -188,28 +211,39 @@ impl<'a> Planner<'a> {
                 .collect(),
             None => retention::kept(&self.request.policy, &members, self.now, &zone()),
         };
-        let depths = depths(sets);
-        let planned = |set: &&SetEntry| PlannedSet {
-            id: set.set_id,
-            backup_type: set
-                .about
-                .as_ref()
-                .map_or(BackupType::Full, |about| about.backup_type),
-            begun_nanos: set.begun_nanos,
-            bytes: set.bytes(),
-            fate: fate(set, &kept, faults),
-            depth: depths.get(&set.set_id).copied().unwrap_or(0),
-        };
-        let logs = match future {
-            Some(_) => Vec::new(),
-            None => logs.expiring(&sound, &kept)?,
-        };
-        Ok(DatabasePlan {
-            sets: sets.iter().map(planned).collect(),
+        Ok(Draft {
+            unclear: self.unclear(&sets, members, &logs, faults),
+            withheld: Withheld::default(),
             of,
+            sets,
+            sound,
             logs,
+            kept,
             future,
         })
+    }
+
+    /// The sets that cannot be restored as they are, and that the rules would keep with their log
+    /// otherwise. `members` are the others.
+    fn unclear(
+        &self,
+        sets: &[&SetEntry],
+        mut members: Vec<Member>,
+        logs: &DatabaseLogs,
+        faults: &BTreeMap<SetId, String>,
+    ) -> Vec<Unclear> {
+        let unclear = sets.iter().filter_map(|set| {
+            let fault = faults.get(&set.set_id);
+            Some((*set, Unclear::of(set, fault)?))
+        });
+        let (entries, mut unclear): (Vec<_>, Vec<_>) = unclear.unzip();
+        members.extend(entries.iter().map(|set| self.member(set, logs)));
+        let whole = retention::kept(&self.request.policy, &members, self.now, &zone());
+        unclear.retain(|set| {
+            let rules = whole.get(&set.set);
+            rules.is_some_and(|rules| rules.iter().any(|rule| rule.keeps_log()))
+        });
+        unclear
     }
 
     fn member(&self, set: &SetEntry, logs: &DatabaseLogs) -> Member {
@@ -238,6 +272,67 @@ impl<'a> Planner<'a> {
                 Lsn::parse(word("stop_lsn")).unwrap_or(Lsn(0)),
             ),
             always,
+        }
+    }
+}
+
+impl Draft<'_> {
+    fn going(&self) -> impl Iterator<Item = SetId> {
+        let sound = self.sound.iter().map(|set| set.set_id);
+        sound.filter(|set| !self.kept.contains_key(set))
+    }
+
+    fn planned(
+        mut self,
+        list: &SetList,
+        faults: &BTreeMap<SetId, String>,
+    ) -> Result<DatabasePlan, OperationError> {
+        let mut logs = match self.future {
+            Some(_) => Vec::new(),
+            None => self.logs.expiring(&self.sound, &self.kept)?,
+        };
+        let unclear = Unclear::among(list).into_iter().map(|(_, set)| set);
+        let unclear: Vec<_> = unclear.chain(self.unclear).collect();
+        if !logs.is_empty() && !unclear.is_empty() {
+            self.withheld.logs = std::mem::take(&mut logs);
+            self.withheld.because_of(&unclear);
+        }
+        let depths = depths(&self.sets);
+        let planned = |set: &&SetEntry| PlannedSet {
+            id: set.set_id,
+            backup_type: set
+                .about
+                .as_ref()
+                .map_or(BackupType::Full, |about| about.backup_type),
+            begun_nanos: set.begun_nanos,
+            bytes: set.bytes(),
+            fate: fate(set, &self.kept, faults),
+            depth: depths.get(&set.set_id).copied().unwrap_or(0),
+        };
+        Ok(DatabasePlan {
+            sets: self.sets.iter().map(planned).collect(),
+            of: self.of,
+            logs,
+            withheld: self.withheld,
+            future: self.future,
+        })
+    }
+}
+
+/// Keeps what sets of other databases, and sets that cannot be read or restored, need.
+fn keep_what_others_need(list: &SetList, drafts: &mut [Draft<'_>]) {
+    let mut going: BTreeSet<SetId> = drafts.iter().flat_map(Draft::going).collect();
+    let needed = needs::bases_of_what_stays(list, &mut going);
+    let unclear = Unclear::among(list).into_iter();
+    let unclear = unclear.filter(|(set, _)| set.may_have_base);
+    let unclear: Vec<_> = unclear.map(|(_, set)| set).collect();
+    for draft in drafts {
+        let (bases, others): (Vec<_>, Vec<_>) = draft.going().partition(|set| needed.contains(set));
+        needs::keep(&mut draft.kept, bases.into_iter(), Rule::Base);
+        if !unclear.is_empty() && !others.is_empty() {
+            draft.withheld.because_of(&unclear);
+            draft.withheld.sets.extend(&others);
+            needs::keep(&mut draft.kept, others.into_iter(), Rule::Unclear);
         }
     }
 }

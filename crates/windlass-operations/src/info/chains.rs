@@ -176,6 +176,7 @@ mod tests {
                 read_bytes: Some(u64::from(number)),
                 database: serde_json::json!({"kind": "sqlite", "path": "/shop.db"}),
             }),
+            may_have_base: false,
             state: SetState::Sealed,
             holds: Vec::new(),
         }

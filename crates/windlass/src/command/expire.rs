@@ -1,9 +1,10 @@
 //! `windlass expire`: shows what goes and why the rest stays, and removes it.
 
 use serde_json::{Value, json};
+use windlass_engine::media::SetId;
 use windlass_engine::show_size;
 use windlass_operations::expire::{
-    DatabasePlan, ExpireOutcome, ExpireRequest, Fate, LogExpiry, PlannedSet, expire,
+    DatabasePlan, ExpireOutcome, ExpireRequest, Fate, LogExpiry, PlannedSet, Unclear, expire,
 };
 use windlass_operations::{SetChoice, SetRequest};
 use windlass_repository::retention::{Policy, Rule};
@@ -14,6 +15,8 @@ use crate::exit::{Code, Failure};
 use crate::output::{self, Tone};
 use crate::requests;
 use crate::words::{local_time, timestamp};
+
+const UNFINISHED: &str = "a backup that is under way, or was cut off";
 
 pub fn run(global: &Global, arguments: &Expire) -> Result<Code, Failure> {
     let caller = requests::quiet_caller(global);
@@ -67,8 +70,13 @@ fn show(outcome: &ExpireOutcome, is_dry: bool, quiet: bool) {
         logs.into_iter().for_each(show_log);
     }
     outcome.logs.iter().for_each(show_log);
-    for set in &outcome.plan.unknown {
-        let words = format!("{}  does not say its database", &set.to_string()[..8]);
+    for (set, fate) in &outcome.plan.unknown {
+        let why = match fate {
+            Fate::Unfinished => UNFINISHED,
+            Fate::Faulty(fault) => fault,
+            _ => "does not say its database",
+        };
+        let words = format!("{}  {why}", &set.to_string()[..8]);
         output::entry("stays", &words, Tone::Plain);
     }
     let (label, words) = sum(outcome, is_dry);
@@ -85,10 +93,7 @@ fn show_set(set: &PlannedSet, outcome: &ExpireOutcome) {
         Fate::Goes => ("goes", String::new()),
         Fate::Stays(rules) => ("stays", reasons(rules.iter())),
         Fate::Faulty(fault) => ("stays", format!("cannot be restored: {fault}")),
-        Fate::Unfinished => (
-            "stays",
-            "a backup that is under way, or was cut off".to_owned(),
-        ),
+        Fate::Unfinished => ("stays", UNFINISHED.to_owned()),
     };
     let line = format!("{id} {kind:<4}  {begun}  {size:>9}  {why}");
     output::entry(label, line.trim_end(), Tone::Plain);
@@ -114,6 +119,7 @@ fn words(rule: Rule) -> &'static str {
         Rule::Held => "held",
         Rule::InUse => "in use",
         Rule::Base => "sets that stay build on it",
+        Rule::Unclear => "a set that cannot be read may build on it",
     }
 }
 
@@ -186,21 +192,60 @@ fn complain(outcome: &ExpireOutcome) {
             );
         }
     }
+    let withheld = outcome.plan.databases.iter().map(|one| &one.withheld);
+    let mut said = Vec::new();
+    for one in withheld.filter(|one| !one.is_empty()) {
+        if !said.contains(&&one.because) {
+            say_withheld(&one.because);
+            said.push(&one.because);
+        }
+    }
     for set in &outcome.in_use {
         let set = &set.to_string()[..8];
         output::note(&format!("warning: set {set} is in use, so it stays"));
     }
 }
 
+/// Says which sets keep others, or log, from going.
+fn say_withheld(because: &[Unclear]) {
+    const NAMED_MAX: usize = 3;
+    for (one, id) in because
+        .iter()
+        .take(NAMED_MAX)
+        .map(|one| (one, one.set.to_string()))
+    {
+        let fault = match one.is_locked {
+            true => "it is encrypted, and no key opens it",
+            false => &*one.fault,
+        };
+        output::note(&format!(
+            "warning: what set {} may need stays: {fault}",
+            &id[..8]
+        ));
+    }
+    if because.len() > NAMED_MAX {
+        let more = output::count((because.len() - NAMED_MAX) as u64, "other set");
+        output::note(&format!("warning: the same for {more}"));
+    }
+    let is_locked = because.iter().any(|one| one.is_locked);
+    output::note(match is_locked {
+        true => {
+            "hint: Name the key: --key identity-file:PATH. Then Windlass knows what the set needs."
+        }
+        false => {
+            "hint: Mount or name the place of what the set lacks. If it is lost, remove the files of the set."
+        }
+    });
+}
+
 fn document(outcome: &ExpireOutcome, is_dry: bool) -> Value {
-    let ids = |sets: &[windlass_engine::media::SetId]| -> Vec<_> {
-        sets.iter().map(ToString::to_string).collect()
-    };
+    let ids = |sets: &[SetId]| -> Vec<_> { sets.iter().map(ToString::to_string).collect() };
+    let unknown = outcome.plan.unknown.iter().map(|(set, _)| *set);
     let databases = outcome.plan.databases.iter().map(database_document);
     json!({
         "dry_run": is_dry,
         "databases": databases.collect::<Vec<_>>(),
-        "unknown": ids(&outcome.plan.unknown),
+        "unknown": ids(&unknown.collect::<Vec<_>>()),
         "removed": ids(&outcome.removed),
         "in_use": ids(&outcome.in_use),
         "finished": ids(&outcome.finished),
@@ -214,6 +259,15 @@ fn database_document(database: &DatabasePlan) -> Value {
         "key": database.of.key(),
         "sets": database.sets.iter().map(set_document).collect::<Vec<_>>(),
         "logs": database.logs.iter().map(log_document).collect::<Vec<_>>(),
+        "withheld": json!({
+            "sets": database.withheld.sets.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "logs": database.withheld.logs.iter().map(log_document).collect::<Vec<_>>(),
+            "because": database.withheld.because.iter().map(|one| json!({
+                "set_id": one.set.to_string(),
+                "fault": one.fault,
+                "encrypted": one.is_locked,
+            })).collect::<Vec<_>>(),
+        }),
         "set_of_the_future": database.future.map(|(set, _)| set.to_string()),
     })
 }

@@ -351,6 +351,10 @@ fn expire(error: &ExpireError) -> &'static str {
             "Give a rule, as --keep-full 2 or --keep-within 30d. --dry-run shows what would go."
         }
         ExpireError::NoPlace { .. } => "Name the directory. `windlass hold` keeps a set for ever.",
+        ExpireError::EmptyPlace { .. } => {
+            "Sets on that disk may need sets or log of the other places. If the place is new, make \
+             a backup into it first, or leave it out."
+        }
         _ => {
             "Windlass cannot find out whether somebody reads a set there, so it removes none. \
              Mount the file system with locks, or run this where they work."

@@ -1,5 +1,7 @@
 //! `windlass expire` of places with sets and log of real servers.
 
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use serde_json::Value;
@@ -8,6 +10,9 @@ use windlass_testkit::postgres::PrivateCluster;
 use crate::log::{Archiving, rows};
 use crate::moments::{TIME, recovered};
 use crate::run::*;
+
+const IDENTITY: &str = "AGE-SECRET-KEY-1GFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPQ4EGAEX";
+const RECIPIENT: &str = "age:age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj";
 
 fn ids(place: &str) -> Vec<String> {
     let (code, document) = json(&["info", place]);
@@ -58,6 +63,7 @@ fn log_goes_up_to_the_oldest_set_that_counts_and_the_rest_leads_everywhere() {
     let planned = plan["databases"][0]["logs"][0]["objects"].as_u64().unwrap();
     assert!(planned >= 2, "{plan}");
     assert_eq!(objects(&place), before);
+    on_a_full_disk(&source, &["--keep-full", "2"], planned);
     let expired = done(&["expire", &place, "--keep-full", "2"]);
     assert_eq!(expired["removed"].as_array().unwrap().len(), 0);
     assert_eq!(objects(&place) as u64, before as u64 - planned);
@@ -79,6 +85,33 @@ fn log_goes_up_to_the_oldest_set_that_counts_and_the_rest_leads_everywhere() {
     assert_eq!(ids(&place), sets[1..]);
     let expired = done(&["expire", &place, "--keep-full", "2"]);
     assert_eq!(expired["logs_removed"].as_array().unwrap().len(), 0);
+}
+
+/// Log goes from a copy of the place that has no room for the note which says so.
+fn on_a_full_disk(source: &Archiving, rules: &[&str], planned: u64) {
+    let disk = source.arg("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let script = r#"mount -t tmpfs -o size=256m none "$1" && cp -a "$2/." "$1" || exit 9
+        place=$1; program=$3; shift 3
+        cat /dev/zero > "$place/fill"
+        "$program" expire "$place" --json "$@" || exit
+        "$program" info "$place" > "$place/fill""#;
+    let mut unshare = std::process::Command::new("unshare");
+    unshare.args([
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        script,
+        "sh",
+    ]);
+    unshare.args([&disk, &source.arg("place"), env!("CARGO_BIN_EXE_windlass")]);
+    unshare.args(rules).env("WINDLASS_CONFIG", "/dev/null");
+    let output = unshare.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let expired: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(expired["logs_removed"][0]["objects"], planned, "{expired}");
 }
 
 /// A server that went back to an old set goes on with its own log. The set from which it comes
@@ -172,4 +205,59 @@ fn a_check_of_a_repository_finds_a_segment_that_the_server_archives() {
     let (code, archive) = check(&other);
     assert_eq!(code, 1, "{archive}");
     assert!(archive.contains("is not in"), "{archive}");
+}
+
+/// Nobody knows which log an encrypted set needs, nor one whose stripe is elsewhere: then no log
+/// goes, and the run says so.
+#[test]
+fn log_stays_while_a_set_that_may_need_it_cannot_be_read() {
+    let source = Archiving::start(&["--wal-segsize=1"]);
+    let place = source.back_up();
+    let key = source.arg("id");
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&key);
+    file.unwrap().write_all(IDENTITY.as_bytes()).unwrap();
+    let key = format!("identity-file:{key}");
+    source.insert_and_archive(1);
+    let conninfo = source.server.conninfo();
+    let more = source.arg("more");
+    std::fs::create_dir(&more).unwrap();
+    let back_up = |words: &[&str]| {
+        let outcome = done(&[&["backup", &conninfo, "--to", &place], words].concat());
+        outcome["set_id"].as_str().unwrap().to_owned()
+    };
+    let locked = back_up(&["--encrypt", RECIPIENT]);
+    source.insert_and_archive(2);
+    let apart = back_up(&["--to", &more]);
+    source.insert_and_archive(3);
+    source.back_up();
+    source.insert_and_archive(4);
+    let before = objects(&place);
+    let withheld = |words: &[&str], because: &str| {
+        let (code, expired) = json(&[&["expire", &place], words].concat());
+        assert_eq!((code, objects(&place)), (3, before), "{expired}");
+        let withheld = &expired["databases"][0]["withheld"];
+        assert!(withheld["logs"][0]["objects"].as_u64().unwrap() > 0);
+        assert_eq!(withheld["because"][0]["set_id"], because, "{expired}");
+    };
+    withheld(&["--keep-full", "3"], &locked);
+    let away = source.arg("away");
+    std::fs::rename(&more, &away).unwrap();
+    withheld(&["--keep-full", "2", "--key", &key], &apart);
+    std::fs::rename(&away, &more).unwrap();
+    // Everything that stays still gets to the end.
+    for set in [&locked, &apart] {
+        let words = ["--set", set, "--target-latest", "--key", &key];
+        let server = recovered(&source, &set[..8], &words);
+        assert_eq!(rows(&server), "1 2 3 4");
+    }
+    let expired = done(&["expire", &place, "--keep-full", "2", "--key", &key]);
+    assert_eq!(expired["logs_removed"].as_array().unwrap().len(), 1);
+    assert!(objects(&place) < before);
+    let words = ["--set", &apart, "--target-latest"];
+    let server = recovered(&source, "last", &words);
+    assert_eq!(rows(&server), "1 2 3 4");
 }

@@ -216,15 +216,16 @@ fn found_in(
             first_nanos: None,
         });
     }
+    let cut = first.zip(bound);
+    let is_cut = cut.is_some_and(|(first, bound)| first <= bound);
     Ok((!runs.is_empty()).then_some(CommitTimeline {
         timeline,
         runs,
         objects: stored.objects,
         stored_bytes: stored.stored_bytes,
-        lost,
-        is_cut: first
-            .zip(bound)
-            .is_some_and(|(first, bound)| first <= bound),
+        // What came before has expired, so nobody lacks what was lost there.
+        lost: lost.filter(|_| !is_cut),
+        is_cut,
     }))
 }
 

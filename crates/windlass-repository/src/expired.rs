@@ -4,8 +4,9 @@
 //!
 //! Invariants
 //! - The note is durable before the first object goes. So log that is missing before it is no gap.
+//!   Only on a full disk does one object go first: the note needs room.
 //! - Only sealed objects go that end before the note, and never the last one of the newest
-//!   timeline.
+//!   timeline. An object that a kill left grows no more if its whole timeline has expired.
 //! - The note never goes back.
 
 use std::io::ErrorKind;
@@ -22,6 +23,8 @@ use crate::place::{LogPlace, ObjectName};
 const NAME: &str = "expired";
 const NOTE_BYTES_MAX: u64 = 4096;
 const MODE: u32 = 0o640;
+/// Behind everything of a timeline.
+const WHOLE: Lsn = Lsn(u64::MAX);
 
 /// Up to where the log of a place may be gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -54,7 +57,7 @@ impl Expired {
     /// Up to where it may be gone of a timeline.
     pub fn of_timeline(&self, timeline: Timeline) -> Lsn {
         match self.timeline {
-            Some(first) if timeline.0 < first => Lsn(u64::MAX),
+            Some(first) if timeline.0 < first => WHOLE,
             Some(first) if timeline.0 > first => Lsn(0),
             _ => Lsn(self.before),
         }
@@ -102,7 +105,8 @@ impl LogPlace {
                 objects.pop();
             }
             let bound = up_to.of_timeline(*timeline);
-            let is_before = |name: &ObjectName| name.end.is_some_and(|end| end <= bound);
+            let is_over = bound == WHOLE && Some(timeline) != timelines.last();
+            let is_before = |name: &ObjectName| name.end.map_or(is_over, |end| end <= bound);
             for name in objects.into_iter().filter(is_before) {
                 match std::fs::metadata(&name.path) {
                     Err(error) if error.kind() == ErrorKind::NotFound => continue,
@@ -124,16 +128,29 @@ impl LogPlace {
         if earlier.is_none_or(|earlier| earlier < up_to) {
             let path = self.note();
             let text = to_json(&up_to).to_string();
-            durable::write(&path, text.as_bytes(), MODE).doing("write", &path)?;
+            let write = || durable::write(&path, text.as_bytes(), MODE);
+            let written = match write() {
+                Err(error) if durable::is_full(&error) => {
+                    self.remove(&gone.objects[..1])?;
+                    write()
+                }
+                written => written,
+            };
+            written.doing("write", &path)?;
         }
-        for path in &gone.objects {
+        self.remove(&gone.objects)?;
+        Ok(gone)
+    }
+
+    fn remove(&self, objects: &[PathBuf]) -> Result<(), RepositoryError> {
+        for path in objects {
             match std::fs::remove_file(path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 removed => removed.doing("remove", path)?,
             }
             self.remove_empty(path);
         }
-        Ok(gone)
+        Ok(())
     }
 
     /// Removes the directories of an object if it was the last one there. A directory that is not

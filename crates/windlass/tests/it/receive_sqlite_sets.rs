@@ -185,6 +185,36 @@ fn a_set_that_its_log_does_not_get_to_is_a_warning() {
     assert_eq!(verified.status.code(), Some(3), "{}", text(&verified));
 }
 
+/// Each kill may end a timeline with an object that is never sealed. It goes with the sets that lead
+/// to it, and then the log begins with the next timeline, as if there had been no other.
+#[test]
+fn log_that_a_kill_left_goes_with_its_sets() {
+    let mut receiving = without_log("/dev/shm");
+    for round in 1..=3 {
+        receiving.start();
+        commit(&receiving, 2 * round - 1);
+        linked_set(&receiving);
+        if round < 3 {
+            receiving.kill();
+            commit(&receiving, 2 * round);
+            empty_the_log(&receiving);
+        }
+    }
+    assert_eq!(receiving.timelines().len(), 3);
+    let sets = receiving.place.arg("sets");
+    let expire = ["expire", &sets, "--keep-full", "1"];
+    let (code, done) = json(&expire);
+    assert_eq!((code, done["removed"].as_array().unwrap().len()), (0, 2));
+    assert_eq!(done["logs_removed"][0]["objects"], 2, "{done}");
+    commit(&receiving, 6);
+    receiving.wait_for(2);
+    receiving.stop();
+    whole(&receiving);
+    assert_eq!(receiving.restored(&["--target-latest"]), Ok(6));
+    let (_, done) = json(&expire);
+    assert_eq!(done["logs_removed"], serde_json::json!([]));
+}
+
 /// It may be the mount point of a disk that is not there.
 #[test]
 fn an_empty_place_takes_no_log() {

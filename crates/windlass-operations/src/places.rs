@@ -84,8 +84,14 @@ impl LocatedSet {
     }
 
     fn open_sets(&self) -> Result<OpenSet, EngineError> {
-        let (stripes, places) = (&self.stripes, &self.places);
-        OpenSet::open_among(STORAGE, stripes, places, METADATA_LIMIT_DEFAULT)
+        let open = |stripes: &[PathBuf]| {
+            OpenSet::open_among(STORAGE, stripes, &self.places, METADATA_LIMIT_DEFAULT)
+        };
+        let opened = open(&self.stripes);
+        match renamed(&self.stripes).filter(|_| opened.is_err()) {
+            Some(stripes) => open(&stripes),
+            None => opened,
+        }
     }
 
     /// What to do if the set is damaged or not whole. None if that cannot be known.
@@ -113,6 +119,19 @@ impl LocatedSet {
             None => failure,
         }
     }
+}
+
+/// Where these stripes are now, if some have got their names since they were found: a backup seals
+/// them first.
+fn renamed(stripes: &[PathBuf]) -> Option<Vec<PathBuf>> {
+    let got_its_name =
+        |path: &PathBuf| path.extension().is_some_and(|end| end == "partial") && !path.exists();
+    let named = |path: &PathBuf| match got_its_name(path) {
+        true => path.with_extension(""),
+        false => path.clone(),
+    };
+    let is_any = stripes.iter().any(got_its_name);
+    is_any.then(|| stripes.iter().map(named).collect())
 }
 
 /// The set that is asked for. The observer is told which set was chosen.
@@ -200,4 +219,25 @@ pub fn check_unchosen(stripe: &Path, choice: &SetChoice) -> Result<(), Operation
     });
     let stripe = stripe.to_owned();
     Err(PlaceError::ChosenStripe { stripe, set }.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stripes_that_got_their_names_are_found_by_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for there in ["a.1of2.windlass", "a.2of2.windlass.partial"] {
+            std::fs::File::create(path(there)).unwrap();
+        }
+        let found = [
+            path("a.1of2.windlass.partial"),
+            path("a.2of2.windlass.partial"),
+        ];
+        let now = [path("a.1of2.windlass"), path("a.2of2.windlass.partial")];
+        assert_eq!(renamed(&found), Some(now.to_vec()));
+        assert_eq!(renamed(&now), None);
+    }
 }

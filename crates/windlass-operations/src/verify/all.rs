@@ -45,7 +45,14 @@ pub(super) fn verify(job: &Job<'_>, named: &Named) -> Result<VerifiedSets, Opera
     for set in &sets {
         each.of = (sets.len() > 1).then_some(*set);
         let found = LocatedSet::of_list(set, &sets, &named.paths);
-        let result = one(&each, (set, &found), !results.is_empty())?;
+        let result = one(&each, (set, &found), !results.is_empty());
+        let result = match result {
+            Ok(result) if !has_failed(&result) => result,
+            other => match is_there(set, named)? {
+                true => other?,
+                false => removed(set),
+            },
+        };
         let is_verified = result.verified().is_some();
         results.push(result);
         if !is_verified {
@@ -76,6 +83,24 @@ pub(super) fn verify(job: &Job<'_>, named: &Named) -> Result<VerifiedSets, Opera
         results,
         unfinished: unfinished.iter().flat_map(|set| set.locations()).collect(),
     })
+}
+
+fn has_failed(result: &SetResult) -> bool {
+    matches!(result, SetResult::NotRead { .. })
+}
+
+/// Whether a set is still there, and nobody has begun to remove it.
+fn is_there(set: &SetEntry, named: &Named) -> Result<bool, OperationError> {
+    let list = places::list(&named.paths)?;
+    Ok(list.sets.iter().any(|one| one.set_id == set.set_id))
+}
+
+fn removed(set: &SetEntry) -> SetResult {
+    SetResult::NotRead {
+        name: short_id(set),
+        id: Some(set.set_id.to_string()),
+        why: NotRead::Removed,
+    }
 }
 
 /// Tells of what was not read.

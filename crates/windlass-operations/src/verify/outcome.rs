@@ -242,6 +242,9 @@ pub enum NotRead {
     /// This user may not read it.
     #[error(transparent)]
     Denied(Denied),
+    /// Another process has removed it since the places were listed.
+    #[error("was removed meanwhile")]
+    Removed,
     /// Something else failed.
     #[error(transparent)]
     Failed(OperationError),
@@ -285,9 +288,12 @@ impl SetResult {
         }
     }
 
-    /// Whether nothing is known of it.
+    /// Whether nothing is known of it, although it is there.
     pub fn is_unknown(&self) -> bool {
-        matches!(self, Self::NotRead { .. }) && !self.is_damaged()
+        match self {
+            Self::Verified { .. } => false,
+            Self::NotRead { why, .. } => matches!(why, NotRead::Denied(_) | NotRead::Failed(_)),
+        }
     }
 
     /// What was found, if it was verified.
@@ -322,7 +328,14 @@ impl VerifiedSets {
             || has_log(VerifiedLog::is_damaged)
             || moment == Some(Ending::Damage);
         let is_unknown = !self.failed().is_empty() || has_log(VerifiedLog::is_unknown);
+        let is_removed = |one: &SetResult| match one {
+            SetResult::NotRead { why, .. } => matches!(why, NotRead::Removed),
+            SetResult::Verified { .. } => false,
+        };
+        // Then nothing was verified.
+        let is_none_left = self.sets > 0 && self.results.iter().all(is_removed);
         let has_warnings = has(Ending::Warnings)
+            || is_none_left
             || has_log(VerifiedLog::has_gaps)
             || moment == Some(Ending::Warnings);
         match (is_damaged, is_unknown) {

@@ -17,6 +17,7 @@ mod encryption;
 mod endings;
 mod events;
 mod expire;
+mod expire_needs;
 mod extremes;
 mod foreseen;
 mod foretold;

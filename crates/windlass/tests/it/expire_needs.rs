@@ -1,0 +1,227 @@
+//! `windlass expire` and what sets that stay need: bases under another name, of sets that lack a
+//! stripe, and of sets that cannot be read without their key.
+
+#![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::Value;
+
+use crate::support::*;
+
+const IDENTITY: &str = "AGE-SECRET-KEY-1GFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPQ4EGAEX";
+const ENCRYPT: [&str; 2] = [
+    "--encrypt",
+    "age:age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj",
+];
+
+fn back_up(place: &Place, of: &str, more: &[&str]) -> String {
+    let count = place.ledger.check(&place.ledger.path);
+    place.ledger.commit(count + 1, count + 3);
+    let sets = place.arg("sets");
+    let (code, document) = json(&[&["backup", of, "--to", &sets], more].concat());
+    assert_eq!(code, 0, "{document}");
+    document["set_id"].as_str().unwrap().to_owned()
+}
+
+fn expire(place: &Place, more: &[&str]) -> (i32, Value) {
+    let words = ["expire", &place.arg("sets"), "--keep-full", "1"];
+    json(&[&words, more].concat())
+}
+
+/// The rules that keep a set.
+fn reasons(outcome: &Value, id: &str) -> Vec<String> {
+    let databases = outcome["databases"].as_array().unwrap().iter();
+    let mut sets = databases.flat_map(|one| one["sets"].as_array().unwrap());
+    let set = sets.find(|set| set["set_id"] == id).unwrap();
+    let reasons = set["reasons"].as_array().unwrap().iter();
+    reasons
+        .map(|one| one.as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// The file was moved, so the sets say another database. One builds on the other all the same.
+#[test]
+fn a_set_of_another_database_keeps_its_base() {
+    let place = Place::new();
+    let (shop, sets) = place.ends();
+    let first = back_up(&place, &shop, &[]);
+    let moved = place.arg("moved.db");
+    std::fs::copy(&shop, &moved).unwrap();
+    let words = ["--type", "incr", "--base", &*first];
+    let second = back_up(&place, &moved, &words);
+    back_up(&place, &shop, &[]);
+    for more in [&[][..], &["--database", "shop"]] {
+        let (code, done) = expire(&place, more);
+        assert_eq!((code, &done["removed"]), (0, &serde_json::json!([])));
+        assert_eq!(reasons(&done, &first), ["base"]);
+    }
+    let into = place.arg("again.db");
+    let words = ["restore", &sets, "--set", &second, "--into", &into];
+    assert_eq!(windlass(&words).status.code(), Some(0));
+}
+
+/// One of two disks was not mounted when sets expired.
+#[test]
+fn a_set_that_lacks_a_stripe_keeps_its_base() {
+    let place = Place::new();
+    let (shop, sets) = place.ends();
+    let (more, away) = (place.arg("more"), place.arg("away"));
+    std::fs::create_dir(&more).unwrap();
+    let first = back_up(&place, &shop, &[]);
+    let second = back_up(&place, &shop, &["--to", &more, "--type", "incr"]);
+    back_up(&place, &shop, &[]);
+    std::fs::rename(&more, &away).unwrap();
+    let (code, done) = expire(&place, &[]);
+    assert_eq!((code, &done["removed"]), (0, &serde_json::json!([])));
+    assert_eq!(reasons(&done, &first), ["base"]);
+    std::fs::rename(&away, &more).unwrap();
+    let into = place.arg("again.db");
+    let words = ["restore", &sets, &more, "--set", &second, "--into", &into];
+    assert_eq!(windlass(&words).status.code(), Some(0));
+    // Now it expires like any other.
+    let (code, done) = expire(&place, &[&*more]);
+    assert_eq!(
+        (code, &done["removed"]),
+        (0, &serde_json::json!([second, first]))
+    );
+}
+
+/// Another disk is mounted nowhere: its directory is there and empty.
+#[test]
+fn an_empty_place_beside_another_may_be_a_disk_that_is_missing() {
+    let place = Place::new();
+    let (shop, sets) = place.ends();
+    let (more, none) = (place.arg("more"), place.arg("none"));
+    std::fs::create_dir_all(place.path("more/lost+found")).unwrap();
+    back_up(&place, &shop, &[]);
+    back_up(&place, &shop, &[]);
+    for (other, words) in [(&more, "is empty: its disk may"), (&none, "there is no ")] {
+        let output = windlass(&["expire", &sets, other, "--keep-full", "1"]);
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(words) && said.contains("hint: "), "{said}");
+    }
+    let output = windlass(&["expire", &none, "--keep-full", "1"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    back_up(&place, &shop, &["--to", &more]);
+    let (code, done) = expire(&place, &[&*more]);
+    assert_eq!((code, done["removed"].as_array().unwrap().len()), (0, 2));
+}
+
+#[test]
+fn an_encrypted_set_keeps_what_it_may_build_on_until_its_key_is_named() {
+    let place = Place::new();
+    let (shop, sets) = place.ends();
+    let file = place.path("id");
+    std::fs::write(&file, IDENTITY).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let key = format!("identity-file:{}", file.display());
+    let first = back_up(&place, &shop, &[]);
+    // A full set builds on nothing, and everybody sees that.
+    let other = back_up(&place, &shop, &ENCRYPT);
+    let last = back_up(&place, &shop, &[]);
+    let (code, done) = expire(&place, &[]);
+    assert_eq!((code, &done["removed"]), (0, &serde_json::json!([first])));
+    let second = back_up(&place, &shop, &[&["--type", "incr"], &ENCRYPT[..]].concat());
+    back_up(&place, &shop, &[]);
+    let output = windlass(&["expire", &sets, "--keep-full", "1"]);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains(&format!("what set {} may need stays", &second[..8])),
+        "{said}"
+    );
+    assert!(
+        said.contains("hint: Name the key: --key identity-file:PATH"),
+        "{said}"
+    );
+    let (code, done) = expire(&place, &["--dry-run"]);
+    assert_eq!(
+        (code, reasons(&done, &last)),
+        (3, vec!["unclear".to_owned()])
+    );
+    let withheld = &done["databases"][0]["withheld"];
+    assert_eq!(withheld["sets"], serde_json::json!([last]));
+    assert_eq!(withheld["because"][0]["set_id"], *second);
+    let into = place.arg("again.db");
+    let words = [
+        "restore", &sets, "--set", &second, "--into", &into, "--key", &key,
+    ];
+    assert_eq!(windlass(&words).status.code(), Some(0));
+    let (code, done) = expire(&place, &["--key", &key]);
+    assert_eq!(
+        (code, &done["removed"]),
+        (0, &serde_json::json!([second, other, last]))
+    );
+}
+
+/// A set that goes while others are verified is neither damage nor a failure.
+#[test]
+fn a_verification_goes_on_when_a_set_expires_meanwhile() {
+    let place = Place::with_accounts(200);
+    let (shop, sets) = place.ends();
+    let ids = [(); 3].map(|()| back_up(&place, &shop, &[]));
+    let mut command = command();
+    command.args([
+        "verify",
+        &sets,
+        "--json",
+        "--max-rate",
+        "64KiB",
+        "--transfer-size",
+        "64KiB",
+    ]);
+    let child = command
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let of = format!("/proc/{}", child.id());
+    // Whoever only lists a set has no lock on it.
+    let reads = |id: &str| {
+        let files = std::fs::read_dir(format!("{of}/fd")).unwrap().flatten();
+        files.into_iter().any(|file| {
+            let info = format!("{of}/fdinfo/{}", file.file_name().display());
+            let stripe = std::fs::read_link(file.path()).unwrap_or_default();
+            let info = std::fs::read_to_string(info).unwrap_or_default();
+            stripe.to_string_lossy().contains(&id[..8]) && info.contains("FLOCK")
+        })
+    };
+    while !reads(&ids[0]) {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let (code, done) = expire(&place, &[]);
+    assert_eq!((code, &done["removed"]), (3, &serde_json::json!([ids[1]])));
+    let output = child.wait_with_output().unwrap();
+    let verified: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (output.status.code(), &verified["ok"]),
+        (Some(0), &true.into())
+    );
+    assert_eq!(verified["sets"][1]["error"], "was removed meanwhile");
+}
+
+/// A full disk is the time to remove sets. What says so beforehand needs no room.
+#[test]
+fn sets_go_from_a_full_disk() {
+    let place = Place::new();
+    let (shop, sets) = place.ends();
+    let script = r#"mount -t tmpfs -o size=4m none "$1" || exit 9
+        for i in 1 2 3; do "$2" backup "$3" --to "$1" --quiet || exit 9; done
+        cat /dev/zero > "$1/fill"
+        "$2" expire "$1" --keep-full 1; code=$?
+        ls "$1"; exit $code"#;
+    let mut unshare = std::process::Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        unshare.args(["--user", "--map-root-user"]);
+    }
+    unshare.args(["--mount", "sh", "-c", script, "sh", &sets]);
+    unshare.args([env!("CARGO_BIN_EXE_windlass"), &shop]);
+    unshare.env("WINDLASS_CONFIG", "/dev/null");
+    let output = unshare.output().unwrap();
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("removed       2 sets"), "{said}");
+    assert_eq!(said.matches(".windlass\n").count(), 1, "{said}");
+    assert!(!said.contains("removing\n"), "{said}");
+}

@@ -1,4 +1,4 @@
-//! What may not go because a set that stays needs it, although no rule of its own database keeps it.
+//! What may not go because a set that stays needs it, although no rule of its database keeps it.
 //!
 //!   going --bases of all that stays--> going --sets that nobody can read--> going
 //!

@@ -185,8 +185,8 @@ fn a_set_that_its_log_does_not_get_to_is_a_warning() {
     assert_eq!(verified.status.code(), Some(3), "{}", text(&verified));
 }
 
-/// Each kill may end a timeline with an object that is never sealed. It goes with the sets that lead
-/// to it, and then the log begins with the next timeline, as if there had been no other.
+/// Each kill may end a timeline with an object that is never sealed. It goes with the sets that
+/// lead to it, and then the log begins with the next timeline, as if there had been no other.
 #[test]
 fn log_that_a_kill_left_goes_with_its_sets() {
     let mut receiving = without_log("/dev/shm");

@@ -51,6 +51,8 @@ pub struct HoldOutcome {
     pub set_id: SetId,
     /// The sets that it builds on, which stay with it.
     pub bases: Vec<SetId>,
+    /// Those of them in other directories, where nobody sees the hold: each with its directory.
+    pub elsewhere: Vec<(SetId, PathBuf)>,
     /// Where the hold is, or was. None if there was nothing to release.
     pub files: Vec<PathBuf>,
 }
@@ -68,6 +70,14 @@ pub fn hold(caller: &Caller, request: &HoldRequest) -> Result<HoldOutcome, Opera
     let set = found.open()?;
     let stripes = set.stripes().iter().map(OpenStripe::location);
     let directories: BTreeSet<_> = stripes.filter_map(Path::parent).collect();
+    let bases = set.links().skip(1).flat_map(|base| {
+        let places = base.stripes().iter().map(|one| one.location().parent());
+        places.flatten().map(|place| (base.set_id(), place))
+    });
+    let elsewhere: BTreeSet<_> = bases
+        .filter(|(_, place)| !directories.contains(place))
+        .map(|(base, place)| (base, place.to_owned()))
+        .collect();
     let paths = directories
         .into_iter()
         .map(|one| hold_path(one, set.set_id()));
@@ -94,6 +104,7 @@ pub fn hold(caller: &Caller, request: &HoldRequest) -> Result<HoldOutcome, Opera
     }
     Ok(HoldOutcome {
         set_id: set.set_id(),
+        elsewhere: elsewhere.into_iter().collect(),
         bases: set.links().skip(1).map(|set| set.set_id()).collect(),
         files,
     })

@@ -89,7 +89,7 @@ impl Removal {
     pub fn run(&self, storage: &dyn Storage) -> Result<(), EngineError> {
         let directories: BTreeSet<_> = self.stripes.iter().map(|path| directory(path)).collect();
         let mut marks: BTreeSet<_> = self.marks.iter().cloned().collect();
-        let mut envelopes = Vec::new();
+        let (mut envelopes, mut new) = (Vec::new(), Vec::new());
         for directory in directories {
             envelopes.push(directory.join(KeyFile::name(self.set_id)));
             let mark = mark_path(directory, self.set_id);
@@ -100,14 +100,30 @@ impl Removal {
                     Err(error) if is_full(&error) => storage.write(&mark, &[]),
                     written => written,
                 };
-                written.map_err(fault(DeviceOperation::Write, &mark))?;
+                new.push(mark.clone());
+                if let Err(error) = written {
+                    take_back(storage, &new);
+                    return Err(fault(DeviceOperation::Write, &mark)(error));
+                }
             }
         }
-        for path in self.stripes.iter().chain(&envelopes).chain(&marks) {
+        let paths = self.stripes.iter().chain(&envelopes).chain(&marks);
+        for (number, path) in paths.enumerate() {
             let removed = storage.remove(path);
+            if number == 0 && removed.is_err() {
+                take_back(storage, &new);
+            }
             removed.map_err(fault(DeviceOperation::Remove, path))?;
         }
         Ok(())
+    }
+}
+
+/// Removes the marks of a removal of which nothing has been done: the set is whole, and may be
+/// protected. Whatever of them stays says that the removal goes on.
+fn take_back(storage: &dyn Storage, marks: &[PathBuf]) {
+    for mark in marks {
+        storage.remove(mark).unwrap_or_default();
     }
 }
 

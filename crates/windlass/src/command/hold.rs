@@ -7,8 +7,18 @@ use crate::cli::{Global, Hold};
 use crate::exit::{Code, Failure};
 use crate::output::{self, Tone};
 use crate::requests;
+use crate::words::quoted;
+
+/// Longest reason. It is a line for people.
+const REASON_BYTES_MAX: usize = 4096;
 
 pub fn run(global: &Global, arguments: &Hold) -> Result<Code, Failure> {
+    if arguments.reason.len() > REASON_BYTES_MAX {
+        return Err(Failure::usage(
+            format!("--reason is longer than {REASON_BYTES_MAX} bytes"),
+            "Write why the set must stay in a line or two.",
+        ));
+    }
     let caller = requests::quiet_caller(global);
     let request = HoldRequest {
         set: requests::sets(global, &arguments.set, &arguments.choice),
@@ -24,6 +34,7 @@ pub fn run(global: &Global, arguments: &Hold) -> Result<Code, Failure> {
             "set_id": id,
             "held": !arguments.release,
             "bases": bases,
+            "not_held": outcome.elsewhere.iter().map(|(base, _)| base.to_string()).collect::<Vec<_>>(),
         });
         output::line(&document.to_string());
     } else if !global.quiet {
@@ -42,5 +53,17 @@ pub fn run(global: &Global, arguments: &Hold) -> Result<Code, Failure> {
         };
         output::entry(label, &words, Tone::Good);
     }
-    Ok(Code::Done)
+    if arguments.release || outcome.elsewhere.is_empty() {
+        return Ok(Code::Done);
+    }
+    for (base, place) in &outcome.elsewhere {
+        let (base, place) = (&base.to_string()[..8], quoted(&place.display().to_string()));
+        output::note(&format!(
+            "warning: set {base}, on which it builds, lies in {place}, and is not held there"
+        ));
+        output::note(&format!(
+            "hint: Hold it, too: windlass hold {place} --set {base}"
+        ));
+    }
+    Ok(Code::Warnings)
 }

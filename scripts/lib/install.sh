@@ -299,6 +299,50 @@ install_promtool() {
     echo "$program"
 }
 
+# The S3 server for tests, and a Go that can build it.
+versitygw=1.8.0
+go_for_tools=go1.26.8
+
+# go_program DIR: a Go of at least 1.21, which fetches the newer Go that a module asks for by itself. Debian 12 has an older
+# one; that one fetches the newer Go below DIR, as the module that it also is.
+go_program() {
+    local dir=$1 version zip
+    need go:golang-go
+    version=$(go env GOVERSION)
+    if [[ $(printf '%s\n' "$version" go1.21 | sort -V | head -n 1) == go1.21 ]]; then
+        command -v go
+        return 0
+    fi
+    if [[ ! -e $dir/.complete ]]; then
+        note "fetching $go_for_tools from the Go module proxy, because $version is too old"
+        rm -rf "$dir" && mkdir -p "$dir"
+        zip=$(cd "$dir" && go mod download -json "golang.org/toolchain@v0.0.1-$go_for_tools.linux-$(go env GOARCH)" |
+            sed -n 's/^[[:space:]]*"Zip": "\(.*\)",$/\1/p')
+        python3 -m zipfile -e "$zip" "$dir"
+        mv "$dir"/golang.org/toolchain@*/* "$dir"
+        # Modules hold no permissions.
+        chmod a+x "$dir"/bin/* "$dir"/pkg/tool/*/*
+        touch "$dir/.complete"
+    fi
+    echo "$dir/bin/go"
+}
+
+# install_versitygw DIR: the S3 server, built from its source. Prints the program's path.
+install_versitygw() {
+    local dir=$1 program="$1/versitygw" go
+    if [[ ! -e $dir/.complete-$versitygw ]]; then
+        go=$(go_program "$dir/go")
+        note "building versitygw $versitygw, log in $dir/build.log"
+        mkdir -p "$dir"
+        GOBIN=$dir GOTOOLCHAIN=auto "$go" install \
+            "github.com/versity/versitygw/cmd/versitygw@v$versitygw" >"$dir/build.log" 2>&1 ||
+            die "versitygw $versitygw cannot be built; $dir/build.log says why"
+        touch "$dir/.complete-$versitygw"
+    fi
+    "$program" --version >&2 || die "versitygw $versitygw was built and does not run"
+    echo "$program"
+}
+
 # Everything that the tests of the workspace run, and where they find it.
 install_for_tests() {
     need_rust
@@ -317,6 +361,7 @@ install_for_tests() {
     WINDLASS_TEST_PG_CLIENTS+=${next:+:$next}
     WINDLASS_TEST_PG_REGRESS=$(install_regression_suite "$(server_place postgres)/regress")
     WINDLASS_TEST_PROMTOOL=$(install_promtool "$(server_place promtool)")
-    export WINDLASS_TEST_PROMTOOL
+    WINDLASS_TEST_VERSITYGW=$(install_versitygw "$(server_place versitygw)")
+    export WINDLASS_TEST_PROMTOOL WINDLASS_TEST_VERSITYGW
     export WINDLASS_TEST_PG_BINDIRS WINDLASS_TEST_PG_CLIENTS WINDLASS_TEST_PG_REGRESS
 }

@@ -332,11 +332,14 @@ impl Setting {
 }
 
 impl EngineError {
-    /// True if media are damaged or cannot be read, false if the run failed for another reason.
+    /// True if media are damaged or unread, false if the run failed for another reason.
     pub(crate) fn is_of_media(&self) -> bool {
-        let unread =
-            matches!(self, Self::DeviceIo { operation, .. } if *operation == DeviceOperation::Read);
-        self.is_damage() || unread && !self.is_denied()
+        use io::ErrorKind::{ConnectionRefused, HostUnreachable, PermissionDenied};
+        // Whoever may not read, or cannot reach a server, learns nothing about the media.
+        let says_nothing = [ConnectionRefused, HostUnreachable, PermissionDenied];
+        let unread = matches!(self, Self::DeviceIo { operation, source, .. }
+            if *operation == DeviceOperation::Read && !says_nothing.contains(&source.kind()));
+        self.is_damage() || unread
     }
 
     /// True when this user may not read the media. That says nothing about their state.

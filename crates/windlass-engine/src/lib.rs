@@ -117,7 +117,7 @@ pub use resource::{Resource, StageName};
 pub use restore::{FittedOptions, RestoreOptions, TARGET_WRITERS, restore, target_writers};
 pub use ring::{Ring, RingDone};
 pub use set::{
-    Ancestor, FoundSet, Lineage, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, Removal,
+    Ancestor, Beside, FoundSet, Lineage, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, Removal,
     StripeGlance, UpperLayers, UpperRange, glance, hold_path, key_file_of, key_of_set,
     set_of_stripe,
 };

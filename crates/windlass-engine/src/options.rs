@@ -1,5 +1,7 @@
 //! How a run uses memory, cores and devices; printed before it starts.
 
+mod buffers;
+
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -30,10 +32,9 @@ pub const MEMORY_LIMIT_DEFAULT: u64 = 1024 * 1024 * 1024;
 /// begins: 42 of 1 MiB for one device and one volume. A fast disk needs about 32 reads in flight.
 const GROWTH_MAX: usize = 6;
 
-/// Most threads of one kind, and most buffers, that a user can ask for. A larger number is a
-/// mistake, and the system would refuse the threads or the memory halfway.
+/// Most threads of one kind that a user can ask for. A larger number is a mistake, and the system
+/// would refuse the threads halfway.
 const THREADS_MAX: usize = 1024;
-const BUFFERS_MAX: usize = 1 << 20;
 
 /// Default number of buffers: devices x depth + devices + 2 x source volumes.
 pub fn default_buffer_count(devices: usize, volumes: usize) -> usize {
@@ -69,6 +70,9 @@ pub struct BufferPlan {
     /// How much memory the buffers may take, in bytes.
     #[serde(skip)]
     pub limit_bytes: u64,
+    /// How many of the buffers devices may keep while they gather them to larger writes.
+    #[serde(skip)]
+    pub gathered: usize,
 }
 
 /// What a user may set. `None` means the default.
@@ -88,6 +92,8 @@ pub struct BufferRequest {
     pub readers: Option<usize>,
     /// How much memory the buffers may take, in bytes.
     pub memory_limit: Option<u64>,
+    /// Bytes of buffers that all devices together keep while they gather them to larger writes.
+    pub gathered_bytes: u64,
 }
 
 impl BufferRequest {
@@ -96,20 +102,22 @@ impl BufferRequest {
         let transfer_bytes = self.transfer_bytes()?;
         let alignment = self.alignment()?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let gathered = buffers::gathered(self.gathered_bytes, transfer_bytes)?;
         let buffers = self
             .buffers
-            .unwrap_or_else(|| default_buffer_count(devices, volumes));
-        check_buffers(buffers)?;
+            .unwrap_or_else(|| default_buffer_count(devices, volumes) + gathered);
+        buffers::check(buffers)?;
+        let rest = buffers::beside(buffers, gathered)?;
         self.check_threads()?;
         // Each compressor holds an input and an output. One more buffer is left for a reader.
         let compressors = self
             .compressors
             .unwrap_or(cores)
-            .clamp(1, (buffers / 2).max(1));
+            .clamp(1, (rest / 2).max(1));
         let frame_bytes = self.frame_bytes(transfer_bytes)?;
         let plan = BufferPlan {
             buffers,
-            grows: self.buffers.is_none(),
+            grows: self.buffers.is_none() && gathered == 0,
             transfer_bytes,
             buffer_bytes: buffers as u64 * transfer_bytes as u64,
             frame_bytes,
@@ -120,6 +128,7 @@ impl BufferRequest {
             compressors,
             writers: devices,
             limit_bytes: self.memory_limit.unwrap_or(MEMORY_LIMIT_DEFAULT),
+            gathered,
         };
         plan.check_memory()?;
         Ok(plan)
@@ -195,16 +204,6 @@ impl BufferRequest {
         }
         Ok(())
     }
-}
-
-fn check_buffers(asked: usize) -> Result<(), EngineError> {
-    let most = BUFFERS_MAX;
-    let fault = match asked {
-        0 | 1 => SettingFault::BuffersFew { asked },
-        _ if asked > most => SettingFault::TooMany { asked, most },
-        _ => return Ok(()),
-    };
-    Err(Setting::Buffers.refused(fault))
 }
 
 impl BufferPlan {
@@ -484,7 +483,7 @@ mod tests {
         };
         let words = "number of buffers: 1 is too few: a reader and a writer need one each";
         assert_eq!(says(buffers(1)), words);
-        let (setting, fault) = refused(buffers(BUFFERS_MAX + 1));
+        let (setting, fault) = refused(buffers(super::buffers::BUFFERS_MAX + 1));
         assert_eq!(setting, Setting::Buffers);
         assert!(matches!(fault, SettingFault::TooMany { .. }), "{fault}");
         let threads = BufferRequest {

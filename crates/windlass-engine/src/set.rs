@@ -31,7 +31,7 @@ pub(crate) use ends::{Ends, check_same_footer, check_same_stripe};
 pub use found::FoundSet;
 pub use lineage::{Ancestor, Lineage};
 use places::expand;
-pub use removal::{Removal, hold_path};
+pub use removal::{Beside, Removal, hold_path};
 pub use stripe::OpenStripe;
 use stripe::{open_stripe, peek_header};
 pub(crate) use tally::Tally;

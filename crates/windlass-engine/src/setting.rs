@@ -113,6 +113,14 @@ pub enum SettingFault {
         /// What was asked for.
         asked: usize,
     },
+    /// Devices would gather all of them to a write that never begins.
+    #[error("{asked} is too few: parts of uploads and the other stages need {least}")]
+    BuffersGathered {
+        /// What was asked for.
+        asked: usize,
+        /// The smallest number.
+        least: usize,
+    },
     /// The number is larger than anybody means.
     #[error("{asked} is more than {most}")]
     TooMany {

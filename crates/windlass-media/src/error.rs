@@ -39,6 +39,8 @@ pub enum Structure {
     Frame,
     /// A file of envelopes beside a set.
     KeyFile,
+    /// The object that gives a stripe its name in a bucket.
+    NameObject,
 }
 
 impl std::fmt::Display for Structure {
@@ -61,6 +63,7 @@ impl std::fmt::Display for Structure {
             Self::LogRecord => "record in the log of a SQLite database",
             Self::Frame => "frame",
             Self::KeyFile => "file of envelopes",
+            Self::NameObject => "name object of a stripe",
         })
     }
 }

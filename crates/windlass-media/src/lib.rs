@@ -44,6 +44,7 @@ mod limits;
 mod lock;
 mod log;
 mod memory;
+mod name;
 mod number;
 mod pages;
 mod seal;
@@ -73,6 +74,7 @@ pub use log::{
     LOG_STAND_BYTES_MAX, LogContent, LogEnd, LogFrame, LogHeader, LogIndexEntry, LogRecord,
     RecordKind, decode_log_index, encode_log_index,
 };
+pub use name::NameObject;
 pub use number::{Whole, fitted, saturated};
 pub use pages::{FrameDecoder, PageEncoder, PageLayout, TakeApart, Taken};
 pub use seal::Seal;

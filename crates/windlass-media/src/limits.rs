@@ -37,3 +37,14 @@ pub const FACTS_BYTES_MAX: u64 = 16 * 1024 * 1024;
 pub const FILE_BYTES_MAX: u64 = 1 << 62;
 /// Bytes of the seal record, with which the stripe ends.
 pub const SEAL_BYTES: usize = 512;
+
+/// Longest key in the object that gives a stripe its name in a bucket.
+pub const NAME_KEY_BYTES_MAX: usize = 1024;
+/// Most bytes of a stripe's head that such an object has a copy of.
+pub const NAME_HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Most bytes of a stripe's tail that such an object has a copy of: the seal's block and, if it is
+/// short, the footer.
+pub const NAME_TAIL_BYTES_MAX: usize = 256 * 1024;
+/// Longest object of this kind.
+pub const NAME_OBJECT_BYTES_MAX: usize =
+    NAME_KEY_BYTES_MAX + NAME_HEAD_BYTES_MAX + NAME_TAIL_BYTES_MAX + 64;

@@ -17,6 +17,7 @@ use crate::caller::Caller;
 use crate::error::OperationError;
 use crate::places::check_used;
 use crate::privilege;
+use crate::stored::no_log_in_bucket;
 
 /// How many segments that are ready go into one object, unless somebody says otherwise.
 pub const LOOK_AHEAD_DEFAULT: usize = 16;
@@ -121,6 +122,7 @@ pub fn archive_push_ahead(
 
 /// The request of the layer below, as the owner of the file.
 fn to_push(caller: &Caller, request: &ArchivePushRequest) -> Result<PushRequest, OperationError> {
+    no_log_in_bucket(&request.to)?;
     if let Some((uid, gid)) = privilege::owner(&request.path) {
         privilege::become_user(caller.process, uid, gid)?;
     }
@@ -160,6 +162,7 @@ fn wanted(
     caller: &Caller,
     request: &ArchiveGetRequest,
 ) -> Result<(LogPlace, LogFileName), OperationError> {
+    no_log_in_bucket(&request.from)?;
     let parent = request.into.parent();
     let parent = parent.filter(|path| !path.as_os_str().is_empty());
     let directory = parent.unwrap_or(std::path::Path::new("."));

@@ -14,15 +14,15 @@ mod log;
 mod merge;
 mod outcome;
 mod request;
+mod stripes;
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use windlass_engine::media::{BackupType, SetId, fitted};
 use windlass_engine::{
-    BackupOptions, BackupRun, BufferPlan, Cancel, FileDeviceOptions, OpenSet, Outputs, RunReport,
-    clean_up, to_json,
+    BackupOptions, BackupRun, BufferPlan, Cancel, OpenSet, Outputs, RunReport, to_json,
 };
 use windlass_keys::Readers;
 use windlass_postgres::{BackupRequest as ClusterRequest, Chain, ChainBase, Cluster};
@@ -30,19 +30,20 @@ use windlass_sqlite::{ChainBase as SqliteBase, Database};
 
 use crate::caller::Caller;
 use crate::database::{DatabaseName, plain_name};
-use crate::devices::{self, DeviceName, StripeNames};
+use crate::devices::{self, DeviceName};
 use crate::ended::RunEnd;
 use crate::ending::Ending;
 use crate::error::OperationError;
 use crate::foretold::{Done, StateDirectory};
 use crate::hooks::HookCommands;
 use crate::notice::Notice;
+use crate::objects::Objects;
 use crate::probed::Ends;
 use crate::run::Run;
 use crate::snapshots::find_named;
 use crate::warnings::{SQLITE_VERSION, Warnings, is_accepted, of_instead, of_pages};
 use crate::watch::{Ended, Watch, Watching};
-use crate::{emptied, outputs, privilege};
+use crate::{emptied, outputs, privilege, stored};
 
 pub(crate) use base::{BaseSearch, Basis};
 use image::FixedSource;
@@ -151,6 +152,7 @@ fn watched(
         devices,
         base: OnceCell::new(),
         readers,
+        objects: OnceLock::new(),
         cancel,
     };
     let sealed = match job.made_ready()? {
@@ -185,6 +187,8 @@ struct Job<'a> {
     base: OnceCell<OpenSet>,
     /// Who can read the set, if it is encrypted.
     readers: Option<Readers>,
+    /// How stripes in buckets are written; known when the size of the database is.
+    objects: OnceLock<Objects>,
     cancel: &'a Cancel,
 }
 
@@ -214,10 +218,9 @@ impl Job<'_> {
 
     /// Connects to the database or opens it, and checks everything that was asked for.
     fn prepare(&self) -> Result<Ready, OperationError> {
-        let asked = &self.request.settings.buffers;
         let ready = match (&self.fixed, self.name) {
             (Some(fixed), _) => {
-                let plan = asked.plan(self.devices.len(), fixed.readers())?;
+                let plan = self.plan(fixed.readers(), || Ok(fixed.bytes()))?;
                 let base = self
                     .search()
                     .whole("a snapshot is always backed up as a whole")?;
@@ -225,15 +228,16 @@ impl Job<'_> {
             }
             (None, DatabaseName::Postgres(conninfo)) => {
                 self.request.cluster_request().check()?;
-                let cluster = Cluster::connect(conninfo)?;
-                let plan = asked.plan(self.devices.len(), cluster.scan_volumes()?)?;
+                let mut cluster = Cluster::connect(conninfo)?;
+                let volumes = cluster.scan_volumes()?;
+                let plan = self.plan(volumes, || Ok(cluster.foresee()?.bytes))?;
                 let mut outputs = outputs::of_cluster(&cluster.facts().data_directory)?;
                 let base = self.search().base_of_cluster(&cluster, &mut outputs)?;
                 Ready::Postgres(Box::new(cluster), plan, outputs, base)
             }
             (None, DatabaseName::Sqlite(path)) => {
                 let database = Database::open(path)?;
-                let plan = asked.plan(self.devices.len(), 1)?;
+                let plan = self.plan(1, || Ok(database.estimate_bytes()))?;
                 let mut outputs = outputs::of_sqlite(path)?;
                 let base = self.search().base_of_file(&database, &mut outputs)?;
                 Ready::Sqlite(Box::new(database), plan, outputs, base)
@@ -375,8 +379,8 @@ impl Job<'_> {
         outputs: &Outputs,
     ) -> Result<(BackupRun, Watch), OperationError> {
         let protected = &devices::protect(&self.devices, outputs)?;
-        for directory in devices::directories(&self.devices) {
-            for done in clean_up(&directory)? {
+        for place in devices::places(&self.devices) {
+            for done in stored::clean_up(&place)? {
                 self.caller.tell(&Notice::CleanedUp(&done));
             }
         }
@@ -426,29 +430,6 @@ impl Job<'_> {
         choice.holds(is_postgres, compression) && self.fixed.is_none()
     }
 
-    /// Opens the devices of a new set, which is named after the database and its moment.
-    fn create(
-        &self,
-        plan: &BufferPlan,
-        (database, set_id, begun): (&str, SetId, jiff::Timestamp),
-        outputs: &Outputs,
-    ) -> Result<Vec<Box<dyn windlass_engine::Device>>, OperationError> {
-        let names = StripeNames {
-            database: plain_name(database),
-            time: begun.strftime("%Y%m%dT%H%M%SZ").to_string(),
-            set_id,
-            count: self.devices.len(),
-        };
-        let options = FileDeviceOptions {
-            alignment: plan.alignment,
-            depth: plan.write_depth_max(),
-            direct: !self.request.buffered,
-            ring: self.request.settings.ring,
-            overwrite: self.request.overwrite,
-        };
-        devices::create(&self.devices, &names, options, outputs)
-    }
-
     fn options_json(&self, plan: &BufferPlan) -> serde_json::Value {
         let apart = self.takes_pages_apart(plan);
         self.request.options_json(plan, apart)
@@ -461,11 +442,11 @@ impl Job<'_> {
         if is_kept_nowhere {
             sealed.report.set_id = None;
         }
-        let directories = self.devices.iter().filter_map(DeviceName::directory);
+        let places = self.devices.iter().filter_map(DeviceName::place);
         let settings = &self.request.settings;
         let ends = Ends {
             database: sealed.places.iter().map(PathBuf::as_path).collect(),
-            stripes: directories.collect(),
+            stripes: places.collect(),
             is_backup: true,
             emulation: &settings.emulation,
         };

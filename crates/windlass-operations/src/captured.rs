@@ -22,6 +22,7 @@ use crate::caller::Caller;
 use crate::database::DatabaseName;
 use crate::error::OperationError;
 use crate::notice::Notice;
+use crate::stored::no_log_in_bucket;
 
 /// What was captured of a database.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,6 +69,7 @@ impl Capturing {
         before: Option<CapturedLog>,
         cancel: &Cancel,
     ) -> Result<Self, OperationError> {
+        no_log_in_bucket(place)?;
         // Fails if the place is not there: its disk may not be mounted.
         log_systems(place)?;
         DatabaseName::Sqlite(path.to_owned()).become_owner(caller.process)?;

@@ -1,7 +1,7 @@
 //! Proves that a backup or restore can run, without making one, and predicts how long it takes.
 //!
 //! Invariant: nothing is written anywhere, and nothing is locked. Only the round trip to a
-//! repository writes, and removes what it wrote.
+//! repository and the probe of a bucket write, and remove what they wrote.
 
 mod base;
 mod restore;
@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use windlass_engine::{BufferPlan, Cancel, Outputs, counted, show_size};
 use windlass_lab::{Prediction, Sample, measure_codecs};
+use windlass_object::is_in_bucket;
 use windlass_postgres::{Cluster, Foreseen, Warning};
 
 use crate::backup::BackupRequest;
@@ -25,6 +26,7 @@ use crate::devices::DeviceName;
 use crate::error::OperationError;
 use crate::foretold::{self, StateDirectory};
 use crate::hooks::{HookCommands, HookEvent, ProgramFault, find_program};
+use crate::objects::Objects;
 use crate::outputs::{self, existing};
 use crate::probed::Ends;
 use crate::{privilege, warnings};
@@ -102,7 +104,8 @@ pub fn check_backup(
         (read.or(bytes), was_root),
     );
     let volumes = source.as_ref().map_or(1, |source| source.volumes);
-    let buffers = &request.settings.buffers;
+    let objects = Objects::new(&devices, bytes.unwrap_or_default(), &Cancel::new())?;
+    let buffers = objects.gathering(&devices, &request.settings.buffers);
     let plan = buffers.plan(request.to.len().max(1), volumes)?;
     checks.ok("settings", settings(&plan, request));
     sinks::check(&mut checks, (caller, &request.watching), &outputs)?;
@@ -143,8 +146,11 @@ fn predict(
         // For a directory that has to be created, take the one that it will be in.
         stripes: devices
             .iter()
-            .filter_map(DeviceName::directory)
-            .filter_map(existing)
+            .filter_map(DeviceName::place)
+            .filter_map(|place| match is_in_bucket(place) {
+                true => Some(place),
+                false => existing(place),
+            })
             .collect(),
         is_backup: true,
         emulation: &request.settings.emulation,

@@ -120,6 +120,12 @@ pub enum Finding {
         /// The directory.
         directory: PathBuf,
     },
+    /// A server that replaces an object even if it is asked not to.
+    #[error("the server of {} ignores conditions: it replaces an object that is to be created", place.display())]
+    NoConditions {
+        /// The place.
+        place: PathBuf,
+    },
     /// A directory that was there on other nights does not exist.
     #[error("{} does not exist, although the configuration names it", path.display())]
     Vanished {

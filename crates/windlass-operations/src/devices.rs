@@ -1,4 +1,5 @@
-//! What the word DEVICE means: the file of a stripe, a directory for a stripe, or `nul`.
+//! What the word DEVICE means: the file of a stripe, a directory for a stripe, a place in a bucket,
+//! or `nul`.
 //!
 //! An existing name is what it is. A new name is a file only if it ends like the name of a stripe.
 //! Every other new name becomes a directory, so that the next backup finds room there.
@@ -8,22 +9,17 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use windlass_engine::media::SetId;
 use windlass_engine::{
-    Device, FileDevice, FileDeviceOptions, Files, Keyed, NulDevice, Outputs, Storage,
-    is_same_output, partial_path,
+    Device, FileDevice, FileDeviceOptions, NulDevice, Outputs, is_same_output, partial_path,
 };
+use windlass_object::{Location, is_in_bucket, is_stripe_name};
 
 use crate::error::{DeviceError, OperationError};
-use crate::keys::OwnKeys;
+use crate::objects::Objects;
+pub(crate) use crate::stored::{STORAGE, is_place};
 use crate::{outputs, privilege};
 
 /// The device that keeps nothing.
 pub(crate) const NUL: &str = "nul";
-/// What holds the stripes that operations list and read. A kind of storage whose locations are no
-/// paths joins here: every operation that reads sets asks this value.
-pub(crate) const STORAGE: &dyn Storage = &Keyed {
-    storage: &Files,
-    keys: &OwnKeys,
-};
 /// Endings of the names of new files, after a dot.
 const FILE_ENDINGS: [&str; 3] = ["windlass", "stripe", "bak"];
 
@@ -38,6 +34,10 @@ pub enum DeviceName {
     Directory(PathBuf),
     /// A directory that does not exist yet.
     NewDirectory(PathBuf),
+    /// A place in a bucket, in which the stripe gets a name.
+    Bucket(PathBuf),
+    /// The stripe's own name in a bucket.
+    Object(PathBuf),
 }
 
 impl DeviceName {
@@ -46,9 +46,12 @@ impl DeviceName {
         if text == NUL {
             return Ok(Self::Nul);
         }
-        if text.starts_with("s3://") {
-            let text = text.to_owned();
-            return Err(DeviceError::ObjectStore { text });
+        if is_in_bucket(Path::new(text)) {
+            let path = Location::parse(Path::new(text))?.path();
+            return Ok(match is_stripe_name(&path) {
+                true => Self::Object(path),
+                false => Self::Bucket(path),
+            });
         }
         let path = std::path::absolute(text).map_err(|source| DeviceError::NoPath {
             text: text.to_owned(),
@@ -74,8 +77,16 @@ impl DeviceName {
     /// The absolute path of the file or directory; none for a device that keeps nothing.
     pub fn path(&self) -> Option<&Path> {
         match self {
-            Self::Nul => None,
+            Self::Nul | Self::Bucket(_) | Self::Object(_) => None,
             Self::File(path) | Self::Directory(path) | Self::NewDirectory(path) => Some(path),
+        }
+    }
+
+    /// The location in a bucket.
+    pub fn in_bucket(&self) -> Option<&Path> {
+        match self {
+            Self::Bucket(path) | Self::Object(path) => Some(path),
+            _ => None,
         }
     }
 
@@ -90,9 +101,18 @@ impl DeviceName {
     /// The directory that holds the stripe.
     pub fn directory(&self) -> Option<&Path> {
         match self {
-            Self::Nul => None,
+            Self::Nul | Self::Bucket(_) | Self::Object(_) => None,
             Self::File(path) => path.parent(),
             Self::Directory(path) | Self::NewDirectory(path) => Some(path),
+        }
+    }
+
+    /// The place that holds the stripe: a directory, or one in a bucket.
+    pub fn place(&self) -> Option<&Path> {
+        match self {
+            Self::Object(path) => path.parent(),
+            Self::Bucket(path) => Some(path),
+            _ => self.directory(),
         }
     }
 }
@@ -168,7 +188,7 @@ pub fn check(devices: &[DeviceName], outputs: &Outputs) -> Result<(), OperationE
     for device in devices {
         device.directory().map_or(Ok(()), check_attributes)?;
         match device {
-            DeviceName::Nul => {}
+            DeviceName::Nul | DeviceName::Bucket(_) | DeviceName::Object(_) => {}
             DeviceName::Directory(path) | DeviceName::NewDirectory(path) => outputs.check(path)?,
             DeviceName::File(path) => {
                 outputs.check(path)?;
@@ -207,6 +227,12 @@ pub fn protect(devices: &[DeviceName], outputs: &Outputs) -> Result<Outputs, Ope
     check(devices, outputs)?;
     let mut outputs = outputs.clone();
     for (index, device) in devices.iter().enumerate() {
+        if let DeviceName::Object(path) = device
+            && devices[..index].contains(device)
+        {
+            let path = path.clone();
+            return Err(DeviceError::Twice { path }.into());
+        }
         if let DeviceName::File(path) = device {
             let names = [path.clone(), partial_path(path)];
             for earlier in devices[..index].iter().filter_map(DeviceName::file) {
@@ -250,7 +276,7 @@ pub fn create(
     devices: &[DeviceName],
     names: &StripeNames,
     options: FileDeviceOptions,
-    outputs: &Outputs,
+    (outputs, objects): (&Outputs, &Objects),
 ) -> Result<Vec<Box<dyn Device>>, OperationError> {
     protect(devices, outputs)?;
     let paths: Vec<_> = devices
@@ -258,17 +284,20 @@ pub fn create(
         .enumerate()
         .map(|(index, device)| match device {
             DeviceName::Nul => None,
-            DeviceName::File(path) => Some(path.clone()),
-            DeviceName::Directory(path) | DeviceName::NewDirectory(path) => {
-                Some(path.join(names.name(index)))
-            }
+            DeviceName::File(path) | DeviceName::Object(path) => Some(path.clone()),
+            DeviceName::Directory(path)
+            | DeviceName::NewDirectory(path)
+            | DeviceName::Bucket(path) => Some(path.join(names.name(index))),
         })
         .collect();
     make_directories(devices, None)?;
     let mut created: Vec<Box<dyn Device>> = Vec::with_capacity(paths.len());
-    for path in paths {
+    for (index, path) in (0..).zip(paths) {
         created.push(match path {
             None => Box::new(NulDevice::new(options.alignment)),
+            Some(path) if is_in_bucket(&path) => {
+                Box::new(objects.create(&path, (names.set_id, index), options.alignment)?)
+            }
             Some(path) => Box::new(FileDevice::create(&path, options)?),
         });
     }
@@ -277,11 +306,20 @@ pub fn create(
 
 /// The directories that hold stripes of these devices, without duplicates.
 pub fn directories(devices: &[DeviceName]) -> Vec<PathBuf> {
-    let mut found: Vec<_> = devices
-        .iter()
-        .filter_map(DeviceName::directory)
-        .map(Path::to_owned)
-        .collect();
+    unique(devices.iter().filter_map(DeviceName::directory))
+}
+
+/// The places that hold stripes of these devices, without duplicates: directories, and places in
+/// buckets.
+pub fn places(devices: &[DeviceName]) -> Vec<PathBuf> {
+    let mut found = unique(devices.iter().filter_map(DeviceName::place));
+    // A clean-up looks at the stripes in buckets first: it sees those in files, too.
+    found.sort_by_key(|place| !is_in_bucket(place));
+    found
+}
+
+fn unique<'a>(paths: impl Iterator<Item = &'a Path>) -> Vec<PathBuf> {
+    let mut found: Vec<_> = paths.map(Path::to_owned).collect();
     found.sort();
     found.dedup();
     found

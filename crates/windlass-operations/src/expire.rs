@@ -36,6 +36,7 @@ use crate::ending::Ending;
 use crate::error::OperationError;
 use crate::places::{Named, PlaceError, SetRequest};
 use crate::privilege;
+use crate::stored::no_bucket;
 use plan::Planner;
 
 /// What to remove.
@@ -100,6 +101,9 @@ pub fn expire(
 /// Refuses what is no place. So does it an empty directory among several: nobody knows which sets
 /// lie on a disk that is not mounted, and what they need of the other places.
 fn check_places(named: &Named) -> Result<(), OperationError> {
+    let mut places = named.paths.iter();
+    // Nobody can tell whether a set in a bucket is being read.
+    places.try_for_each(|place| no_bucket(place, "expire removes sets from directories only"))?;
     if let Some(path) = named.paths.iter().find(|path| !path.exists()) {
         let path = path.clone();
         return Err(PlaceError::Missing { path }.into());

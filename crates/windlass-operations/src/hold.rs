@@ -10,10 +10,8 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use windlass_engine::media::SetId;
-use windlass_engine::{
-    DeviceOperation, EngineError, OpenStripe, SetEntry, hold_path, read_regular_at_most, to_json,
-};
+use windlass_engine::media::{SetId, fitted};
+use windlass_engine::{DeviceOperation, EngineError, OpenStripe, SetEntry, hold_path, to_json};
 
 use crate::caller::Caller;
 use crate::devices::STORAGE;
@@ -113,12 +111,17 @@ pub fn hold(caller: &Caller, request: &HoldRequest) -> Result<HoldOutcome, Opera
 /// What holds a set of a list, if something does. A hold that cannot be read holds all the same.
 pub fn hold_of(set: &SetEntry) -> Option<Hold> {
     let path = set.holds.first()?;
-    let text = read_regular_at_most(path, BYTES_MAX);
-    let read = text
-        .ok()
-        .and_then(|text| serde_json::from_slice(&text).ok());
+    let read = document(path).and_then(|text| serde_json::from_slice(&text).ok());
     Some(read.unwrap_or(Hold {
         reason: String::new(),
         since: String::new(),
     }))
+}
+
+fn document(path: &Path) -> Option<Vec<u8>> {
+    let opened = STORAGE.open(path).ok()?;
+    let length = opened.length().ok().filter(|bytes| *bytes <= BYTES_MAX)?;
+    let mut text = vec![0; fitted(length)];
+    opened.read_exact_at(0, &mut text).ok()?;
+    Some(text)
 }

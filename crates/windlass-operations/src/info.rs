@@ -20,7 +20,7 @@ pub(crate) use chains::{base_faults, with_bases};
 pub use logs::{DatabaseLogInfo, LogInfo};
 
 use crate::caller::Caller;
-use crate::devices::STORAGE;
+use crate::devices::{STORAGE, is_place};
 use crate::ending::Ending;
 use crate::error::OperationError;
 use crate::images::AsCluster;
@@ -73,7 +73,7 @@ pub fn info(caller: &Caller, request: &SetRequest) -> Result<InfoOutcome, Operat
     if named.are_directories() {
         return Ok(InfoOutcome::Places(PlaceInfo::of(caller, &named)?));
     }
-    let mut named_stripes = named.paths.iter().filter(|path| !path.is_dir());
+    let mut named_stripes = named.paths.iter().filter(|path| !is_place(path));
     named_stripes.try_for_each(|stripe| places::check_unchosen(stripe, &named.choice))?;
     Ok(InfoOutcome::Sets(NamedInfo::of(&named.paths)?))
 }

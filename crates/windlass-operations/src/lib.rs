@@ -51,8 +51,8 @@
 //!
 //! Invariants
 //! - Nothing is printed, and no signal is handled. What the process is asked to do is the caller's.
-//! - Operations of one process share nothing but what [`ProcessUse`] says: only an operation that
-//!   has the process for itself becomes another user.
+//! - Operations of one process share nothing but the connections to buckets and what
+//!   [`ProcessUse`] says: only an operation that has the process for itself becomes another user.
 //! - No word of a command line: what to type next is said by whoever shows an error.
 
 pub mod advice;
@@ -93,6 +93,7 @@ pub mod moments;
 pub mod mounting;
 pub mod nearest;
 mod notice;
+mod objects;
 mod opened;
 pub mod opening;
 pub mod outputs;
@@ -117,6 +118,7 @@ mod scratch;
 mod settings;
 pub mod snapshots;
 pub mod status;
+mod stored;
 pub mod sweeping;
 pub mod tuning;
 pub mod verify;
@@ -155,5 +157,6 @@ pub use restore::{
     restore_not_begun,
 };
 pub use settings::{Rates, RunSettings};
+pub use stored::configure_buckets;
 pub use verify::{VerifyRequest, VerifyStep, verify, verify_not_begun};
 pub use watch::{Events, Watching};

@@ -15,6 +15,7 @@ use windlass_engine::{
     key_file_of, key_of_set,
 };
 use windlass_keys::Readers;
+use windlass_object::is_in_bucket;
 
 use crate::caller::Caller;
 use crate::devices::STORAGE;
@@ -140,7 +141,10 @@ fn write(set: &LockedSet, file: &KeyFile) -> Result<Vec<PathBuf>, OperationError
     let mut files = Vec::with_capacity(directories.len());
     for directory in directories {
         let path = directory.join(KeyFile::name(set.set_id));
-        let written = durable::write(&path, &bytes, MODE);
+        let written = match is_in_bucket(&path) {
+            true => STORAGE.write(&path, &bytes),
+            false => durable::write(&path, &bytes, MODE),
+        };
         written.map_err(|source| OperationError::KeyFile {
             path: path.clone(),
             source,

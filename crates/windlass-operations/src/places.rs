@@ -24,7 +24,7 @@ use windlass_engine::{
 };
 
 use crate::caller::Caller;
-use crate::devices::STORAGE;
+use crate::devices::{STORAGE, is_place};
 use crate::error::OperationError;
 use crate::notice::Notice;
 pub use advice::{Advice, BadSet, Instead};
@@ -142,7 +142,7 @@ pub fn find(caller: &Caller, request: &SetRequest) -> Result<LocatedSet, Operati
 /// The set that these words mean, if it is known already what each of them is.
 pub fn find_named(caller: &Caller, named: &Named) -> Result<LocatedSet, OperationError> {
     let words = &named.paths;
-    if let Some(stripe) = words.iter().find(|word| !word.is_dir()) {
+    if let Some(stripe) = words.iter().find(|word| !is_place(word)) {
         return of_stripe(stripe, words, &named.choice);
     }
     named.check_one()?;
@@ -185,13 +185,13 @@ fn of_stripe(
     choice: &SetChoice,
 ) -> Result<LocatedSet, OperationError> {
     check_unchosen(stripe, choice)?;
-    let directories = words.iter().filter(|word| word.is_dir()).cloned();
+    let directories = words.iter().filter(|word| is_place(word)).cloned();
     let places = directories.collect();
     let stripes = match set_of_stripe(STORAGE, stripe) {
         None => words.to_vec(),
         Some(set_id) => {
             let (directories, mut stripes): (Vec<_>, Vec<_>) =
-                words.iter().cloned().partition(|word| word.is_dir());
+                words.iter().cloned().partition(|word| is_place(word));
             let of_set = list(&directories)?.sets.into_iter();
             let of_set = of_set.filter(|set| set.set_id == set_id);
             stripes.extend(of_set.flat_map(|set| set.locations()));
@@ -208,7 +208,7 @@ fn of_stripe(
 
 /// Refuses to choose a set if a stripe was named, which is of one set.
 pub fn check_unchosen(stripe: &Path, choice: &SetChoice) -> Result<(), OperationError> {
-    if (choice.which.is_none() && choice.of.is_none()) || !stripe.exists() {
+    if (choice.which.is_none() && choice.of.is_none()) || STORAGE.look(stripe).is_err() {
         return Ok(());
     }
     let glances = glance(STORAGE, &[stripe.to_owned()], METADATA_LIMIT_DEFAULT)?;

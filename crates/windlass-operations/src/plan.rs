@@ -20,6 +20,7 @@ use crate::ending::Ending;
 use crate::error::OperationError;
 use crate::sampled::measure;
 use crate::settings::Rates;
+use crate::stored::no_bucket;
 
 pub use error::PlanError;
 pub use growth::{GrowthOutcome, GrowthRequest, plan_snapshot};
@@ -244,6 +245,10 @@ fn models(
 /// A model by its name, or by a path that was probed.
 fn model(text: &str, operation: Operation, state: Option<&Path>) -> Result<Model, OperationError> {
     let path = Path::new(text);
+    no_bucket(
+        path,
+        "how fast that is says only a model, such as s3:4x90MB/s",
+    )?;
     // A model may have a slash, too: `rate:100MB/s`.
     let is_path = text.starts_with(['/', '.']) || (text.contains('/') && path.exists());
     if !is_path {

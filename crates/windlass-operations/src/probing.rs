@@ -15,6 +15,7 @@ use crate::notice::Notice;
 use crate::outputs::outputs;
 use crate::plan::PlanError;
 use crate::sampled::measure;
+use crate::stored::no_bucket;
 
 /// How long checksums and copies are measured.
 const MEMORY_TIME: Duration = Duration::from_millis(600);
@@ -121,7 +122,8 @@ impl ProbeOutcome {
 }
 
 /// The directory to probe: the path itself, or the directory of the file at the path.
-fn directory(path: &Path) -> Result<&Path, PlanError> {
+fn directory(path: &Path) -> Result<&Path, OperationError> {
+    no_bucket(path, "only directories can be measured")?;
     let owned = || path.to_owned();
     let found = std::fs::metadata(path).map_err(|source| PlanError::NoProbe {
         path: owned(),
@@ -136,7 +138,8 @@ fn directory(path: &Path) -> Result<&Path, PlanError> {
             true => Path::new("."),
             false => parent,
         });
-    parent.ok_or_else(|| PlanError::NoDirectory { path: owned() })
+    let parent = parent.ok_or_else(|| PlanError::NoDirectory { path: owned() })?;
+    Ok(parent)
 }
 
 fn cores(

@@ -27,6 +27,7 @@ use crate::error::OperationError;
 use crate::notice::Notice;
 use crate::privilege;
 use crate::recovery::RecoveryError;
+use crate::stored::no_log_in_bucket;
 use stream::{LogStream, WAIT_MAX};
 
 /// How long to wait before a broken session is opened again.
@@ -82,6 +83,7 @@ pub fn receive(
     request: &ReceiveRequest,
     cancel: &Cancel,
 ) -> Result<(Received, Ending), OperationError> {
+    no_log_in_bucket(&request.to)?;
     let conninfo = match DatabaseName::resolve(&request.database)? {
         DatabaseName::Postgres(conninfo) => conninfo,
         DatabaseName::Sqlite(path) if request.slot.is_none() => {

@@ -15,6 +15,7 @@
 mod error;
 mod file;
 mod inside;
+mod log_place;
 mod own;
 mod plan;
 mod request;
@@ -22,7 +23,7 @@ mod request;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use windlass_engine::{OpenSet, OpenStripe};
+use windlass_engine::OpenSet;
 use windlass_postgres::{DatabaseFacts, Lsn, Recovery, RecoveryPoint, Sought, seek_point};
 use windlass_repository::{
     KnownLog, LogPath, LogPlace, LogReader, RepositoryError, database_number,
@@ -36,10 +37,12 @@ use crate::info::with_bases;
 use crate::notice::Notice;
 use crate::places::{self, LocatedSet, Named, SetRequest, Which};
 use crate::reach::{ClusterSet, Restorable, needed_from, restorable};
+use crate::stored::no_log_in_bucket;
 pub use error::{RecoveryError, WindowShown};
 pub use file::FilePlan;
 pub(crate) use file::bytes_of;
 pub(crate) use inside::check_inside;
+use log_place::log_place;
 pub use plan::{Plan, RecoveryPlan};
 pub use request::RecoveryRequest;
 
@@ -72,6 +75,9 @@ pub(crate) fn choose_point(
     request: &SetRequest,
     recovery: &RecoveryRequest,
 ) -> Result<(LocatedSet, OpenSet, Option<Plan>), OperationError> {
+    if let Some(place) = &recovery.log {
+        no_log_in_bucket(place)?;
+    }
     let quiet = caller.quiet();
     let mut sets = request.clone();
     let is_free = recovery.needs_log && Named::new(&quiet, &sets)?.is_free();
@@ -221,11 +227,8 @@ fn cluster_plan(
     let description = set.description();
     let facts = DatabaseFacts::of_set(&description.facts.database)?;
     check_after(&facts, &request.point)?;
-    let own = set.stripes().first().map(OpenStripe::location);
-    let own = own.and_then(Path::parent).unwrap_or(Path::new("."));
-    let place = request.log.as_deref().unwrap_or(own);
-    let place = std::path::absolute(place).unwrap_or_else(|_| place.to_owned());
     let system = facts.system_identifier.parse().ok();
+    let place = log_place(set, request, system)?;
     let log = LogPlace::open(&place, system)?;
     let fetch = (request.fetch)(&place, log.system());
     let way = Way::new(&facts, &log, request)?;

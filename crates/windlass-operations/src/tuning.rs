@@ -27,6 +27,7 @@ use crate::error::{DeviceError, OperationError};
 use crate::notice::Notice;
 use crate::sampled::cluster_files;
 use crate::settings::Rates;
+use crate::stored::no_bucket;
 use crate::{outputs, privilege};
 
 use bench::Bench;
@@ -133,6 +134,8 @@ pub fn tune(
     }
     let name = DatabaseName::resolve_named(&request.database, request.name.as_deref())?;
     let devices = devices::resolve(&request.to)?;
+    let mut in_buckets = devices.iter().filter_map(DeviceName::in_bucket);
+    in_buckets.try_for_each(|path| no_bucket(path, "tune measures files only"))?;
     // The profiles belong to the user who probed, who need not be the database's owner.
     let state = state_directory();
     // Root sees what the owner of the database may not see.

@@ -19,7 +19,7 @@ use windlass_engine::{
 use windlass_lab::state_directory;
 
 use crate::caller::Caller;
-use crate::devices::STORAGE;
+use crate::devices::{STORAGE, is_place};
 use crate::ended::RunEnd;
 use crate::ending::Ending;
 use crate::error::OperationError;
@@ -35,6 +35,7 @@ use crate::recovered::MomentRequest;
 use crate::run::Run;
 use crate::settings::RunSettings;
 use crate::snapshots::SnapshotImage;
+use crate::stored::absolute;
 use crate::watch::{Ended, Watching};
 
 pub(crate) use inspect::{ask, first_answer, inspect_and_ask};
@@ -118,8 +119,8 @@ fn series(request: &SetRequest, place: Option<&Path>) -> String {
     if let Some(names) = request.configured_names() {
         return names;
     }
-    let place = place.and_then(|path| std::path::absolute(path).ok());
-    let directory = place.and_then(|path| match path.is_dir() {
+    let place = place.and_then(|path| absolute(path).ok());
+    let directory = place.and_then(|path| match is_place(&path) {
         true => Some(path),
         false => path.parent().map(PathBuf::from),
     });

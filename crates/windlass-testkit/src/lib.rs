@@ -1,13 +1,15 @@
 //! Real databases for tests: this crate creates them, loads them, writes to them from other
 //! processes, and checks copies of them. It also has devices that fail, are slow, or lose what was
-//! not synced, and a browser that looks at pages.
+//! not synced, a browser that looks at pages, and a server of buckets with a proxy that spoils it.
 //!
 //! This crate never ships. A fixture that cannot do its work panics, so that the test fails
 //! visibly.
 
 mod below;
 pub mod browser;
+pub mod bucket;
 pub mod chains;
+pub mod evil;
 pub mod faulty;
 pub mod gate;
 pub mod heap;

@@ -12,11 +12,15 @@
 //!   [repository.main]             # windlass backup shop --repo main
 //!   to = ["/disk1/backup", "/disk2/backup"]
 //!
+//!   [object]                      # how to reach buckets
+//!   endpoint = "https://s3.example.com"
+//!
 //! Windlass reads /etc/windlass/windlass.toml and /etc/windlass/conf.d/*.toml in the order of their
 //! names, or the file of `--config` alone. A value in a file is a default: the environment and the
 //! command line win. A mistake in a file is an error that names the file and the line, whatever
 //! command runs. So nobody finds it only in the night when that command is needed.
 
+mod buckets;
 mod defaults;
 pub mod edit;
 mod environment;
@@ -72,6 +76,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Cli, Failed> {
     }
     cli.global.configured = configured(&config, repository.as_ref().map(|one| &*one.name))?;
     cli.global.encrypted_places = encrypted_places(&config)?;
+    windlass_operations::configure_buckets(buckets::settings(&config)?);
     Ok(cli)
 }
 

@@ -4,6 +4,7 @@
 //! The libraries say what is wrong and what can be done about it whoever asks. They know no
 //! options and no commands. What needs one is said here, and nowhere else.
 
+mod buckets;
 pub mod checks;
 mod databases;
 pub mod denied;

@@ -325,5 +325,6 @@ pub fn request(buffers: &Buffers, layout: &Layout) -> Result<BufferRequest, Fail
         compressors: buffers.threads,
         readers: layout.readers,
         memory_limit: buffers.bounds.max_memory,
+        gathered_bytes: 0,
     })
 }

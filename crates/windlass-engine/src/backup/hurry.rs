@@ -23,11 +23,11 @@ use crate::shared::{LOOK, time_left};
 const BUFFER_PAUSE: Duration = Duration::from_millis(5);
 
 impl BackupRun {
-    /// Waits until everything that was read is on the devices, except what compressors still
-    /// gather. A hurry that begins next then has the buffers to itself.
+    /// Waits until everything that was read is on the devices, except what compressors and devices
+    /// still gather. A hurry that begins next then has the buffers to itself.
     pub fn empty_buffers(&mut self) -> Result<(), EngineError> {
         self.drain()?;
-        let gathered = self.options.outputs();
+        let gathered = self.options.outputs() + self.options.plan.gathered;
         while self.shared.pool.occupancy().free + gathered < self.shared.pool.count() {
             if let Err(error) = self.shared.check() {
                 return Err(self.stopped(error));

@@ -22,15 +22,18 @@ const WORD_BYTES_MAX: usize = 4096;
 struct Gathered {
     header: Option<StripeHeader>,
     stripes: Vec<Stripe>,
+    /// Where the first stripe is, and what its footer says. It is read while the stripe is at hand:
+    /// of a bucket, storage has the ends of a stripe only for a while.
+    first: Option<(PathBuf, Result<SetAbout, EngineError>)>,
 }
 
 type Sets = BTreeMap<SetId, Gathered>;
 
-/// Lists the sets of these places. `metadata_limit` bounds the memory that one footer takes.
+/// Lists the sets of these places. `limit` bounds the memory that one footer takes.
 pub fn list_sets(
     storage: &dyn Storage,
     places: &[PathBuf],
-    metadata_limit: u64,
+    limit: u64,
 ) -> Result<SetList, EngineError> {
     let mut list = SetList::default();
     let mut sets = Sets::new();
@@ -41,17 +44,16 @@ pub fn list_sets(
                 return;
             }
             match look(storage, file) {
-                Found::Stripe(stripe, header) => gather(storage, &mut sets, *stripe, header),
-                Found::Unknown(file, _) if is_just_begun(&file) => {
-                    list.unfinished.push(file.location);
+                Found::Stripe(stripe, header) => {
+                    gather(storage, &mut sets, (*stripe, header), limit)
                 }
-                Found::Unknown(file, fault) => list.unknown.push(UnknownStripe { file, fault }),
+                Found::Unknown(file, fault) => unknown(&mut list, file, fault),
                 Found::Foreign => {}
             }
         })?;
     }
     for set_id in sets.keys().copied().collect::<Vec<_>>() {
-        let broken = siblings(storage, places, &mut sets, set_id);
+        let broken = siblings((storage, places), &mut sets, set_id, limit);
         let is_of_set = |one: &UnknownStripe| {
             let mut broken = broken.values().map(|(file, _)| file);
             broken.any(|file| storage.is_same(&file.location, &one.file.location))
@@ -71,7 +73,7 @@ pub fn list_sets(
             });
             continue;
         }
-        let entry = gathered.entry(storage, set_id, broken, metadata_limit);
+        let entry = gathered.entry(storage, set_id, broken, limit);
         let holds = beside.holds.remove(&set_id).unwrap_or_default();
         list.sets.push(SetEntry { holds, ..entry });
     }
@@ -88,6 +90,13 @@ pub fn list_sets(
     Ok(list)
 }
 
+fn unknown(list: &mut SetList, file: PlaceFile, fault: EngineError) {
+    match is_just_begun(&file) {
+        true => list.unfinished.push(file.location),
+        false => list.unknown.push(UnknownStripe { file, fault }),
+    }
+}
+
 /// The files that lie beside stripes and say something about their sets.
 #[derive(Default)]
 struct BesideSets {
@@ -101,6 +110,7 @@ impl BesideSets {
         let paths = match Beside::of(location) {
             Some(Beside::Mark(set)) => self.marks.entry(set).or_default(),
             Some(Beside::Hold(set)) => self.holds.entry(set).or_default(),
+            Some(Beside::Keys(_)) => return true,
             None => return false,
         };
         // A place may be named twice.
@@ -111,7 +121,12 @@ impl BesideSets {
     }
 }
 
-fn gather(storage: &dyn Storage, sets: &mut Sets, stripe: Stripe, header: Option<StripeHeader>) {
+fn gather(
+    storage: &dyn Storage,
+    sets: &mut Sets,
+    (stripe, header): (Stripe, Option<StripeHeader>),
+    limit: u64,
+) {
     let set = sets.entry(stripe.set_id).or_default();
     let known = set.stripes.iter();
     // The same stripe again: a place was named twice, or one place lies inside another.
@@ -120,6 +135,11 @@ fn gather(storage: &dyn Storage, sets: &mut Sets, stripe: Stripe, header: Option
         return;
     }
     set.header = set.header.take().or(header);
+    if let (0, Some(seal), None) = (stripe.index.0, &stripe.seal, &set.first) {
+        let footer = read_footer(storage, (&stripe.file, set.header.as_ref()), seal, limit);
+        let about = footer.map(|footer| about(&footer.description));
+        set.first = Some((stripe.file.location.clone(), about));
+    }
     set.stripes.push(stripe);
 }
 
@@ -128,7 +148,12 @@ type Broken = BTreeMap<u16, (PlaceFile, EngineError)>;
 
 /// Looks for stripes of a set that are in none of the places. It looks where the set says they are,
 /// and returns what exists there but cannot be read.
-fn siblings(storage: &dyn Storage, places: &[PathBuf], sets: &mut Sets, set_id: SetId) -> Broken {
+fn siblings(
+    (storage, places): (&dyn Storage, &[PathBuf]),
+    sets: &mut Sets,
+    set_id: SetId,
+    limit: u64,
+) -> Broken {
     let mut broken = Broken::new();
     let Some(set) = sets.get(&set_id) else {
         return broken;
@@ -151,7 +176,7 @@ fn siblings(storage: &dyn Storage, places: &[PathBuf], sets: &mut Sets, set_id: 
             match look(storage, file) {
                 Found::Stripe(stripe, header) => {
                     if (stripe.set_id, stripe.index.0) == (set_id, index) {
-                        gather(storage, sets, *stripe, header);
+                        gather(storage, sets, (*stripe, header), limit);
                         break;
                     }
                 }
@@ -229,15 +254,21 @@ impl Gathered {
 
     /// The content of the first footer that can be read, and why an earlier one cannot be read.
     fn describe(
-        &self,
+        &mut self,
         storage: &dyn Storage,
         limit: u64,
     ) -> (Option<SetAbout>, Option<EngineError>) {
         let mut first_fault = None;
         for stripe in &self.stripes {
             let Some(seal) = &stripe.seal else { continue };
-            match read_footer(storage, (&stripe.file, self.header.as_ref()), seal, limit) {
-                Ok(footer) => return (Some(about(&footer.description)), first_fault),
+            let is_it = |(location, _): &mut (PathBuf, _)| *location == stripe.file.location;
+            let read = match self.first.take_if(is_it) {
+                Some((_, about)) => about,
+                None => read_footer(storage, (&stripe.file, self.header.as_ref()), seal, limit)
+                    .map(|footer| about(&footer.description)),
+            };
+            match read {
+                Ok(about) => return (Some(about), first_fault),
                 Err(fault) => drop(first_fault.get_or_insert(fault)),
             }
         }

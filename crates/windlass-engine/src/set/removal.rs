@@ -31,22 +31,27 @@ const WORDS: &str = "windlass expire removes this set. It ends that when it runs
 
 /// A file beside the stripes of a set that says something about the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Beside {
+pub enum Beside {
     /// The set is going.
     Mark(SetId),
     /// The set must stay.
     Hold(SetId),
+    /// Who can read the set is written there anew.
+    Keys(SetId),
 }
 
 impl Beside {
     /// What a file is, by its name.
-    pub(crate) fn of(location: &Path) -> Option<Self> {
+    pub fn of(location: &Path) -> Option<Self> {
         let ending = location.extension()?.to_str()?;
         let set = || set_id(location.file_stem()?.to_str()?);
         match ending {
             MARK => set().map(Self::Mark),
             HOLD => set().map(Self::Hold),
-            _ => None,
+            _ => {
+                let is_of = |set: &SetId| location.ends_with(KeyFile::name(*set));
+                set().filter(is_of).map(Self::Keys)
+            }
         }
     }
 }

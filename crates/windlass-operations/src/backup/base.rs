@@ -21,7 +21,7 @@ use windlass_sqlite::Database;
 
 use super::{BackupRequest, Job};
 use crate::caller::Caller;
-use crate::devices::{self, DeviceName, STORAGE};
+use crate::devices::{self, DeviceName, STORAGE, is_place};
 use crate::error::OperationError;
 use crate::images::AsCluster;
 use crate::places::{self, SetChoice, SetRequest, Which, list, names, short_id};
@@ -127,7 +127,7 @@ impl BaseSearch<'_> {
     fn image_of(&self, set: &OpenSet) -> Taken<SetImage> {
         let stripes = set.stripes().iter();
         let stripes: Vec<_> = stripes.map(|one| one.location().into()).collect();
-        let places = devices::directories(self.devices);
+        let places = devices::places(self.devices);
         let open = OpenSet::open_among(STORAGE, &stripes, &places, METADATA_LIMIT_DEFAULT);
         let open = Arc::new(open.map_err(|error| error.to_string())?);
         let image = SetImage::open(open, &SetImageOptions::default());
@@ -156,7 +156,7 @@ impl BaseSearch<'_> {
         word: &str,
         take: impl Fn(&OpenSet) -> Taken<T>,
     ) -> Result<(OpenSet, T), OperationError> {
-        let places = devices::directories(self.devices);
+        let places = devices::places(self.devices);
         let of_places = Which::parse(word)
             .ok()
             .filter(|_| !Path::new(word).exists());
@@ -196,8 +196,8 @@ impl BaseSearch<'_> {
         is_of: impl Fn(&Value) -> bool,
         take: impl Fn(&OpenSet) -> Taken<T>,
     ) -> Result<Taken<(OpenSet, T)>, OperationError> {
-        let places: Vec<_> = devices::directories(self.devices);
-        let places: Vec<_> = places.into_iter().filter(|path| path.is_dir()).collect();
+        let places: Vec<_> = devices::places(self.devices);
+        let places: Vec<_> = places.into_iter().filter(|path| is_place(path)).collect();
         let found = list(&places)?;
         let is_candidate = |set: &&SetEntry| {
             let about = set.about.as_ref();

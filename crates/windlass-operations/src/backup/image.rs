@@ -53,6 +53,12 @@ enum Of {
 }
 
 impl FixedSource {
+    /// Bytes of all files.
+    pub(super) fn bytes(&self) -> u64 {
+        let files = self.image.files().0.iter();
+        files.fold(0, |sum, file| sum.saturating_add(file.bytes))
+    }
+
     /// Opens the snapshot. It cannot be dropped as long as this exists.
     pub(super) fn of_snapshot(snapshot: Snapshot) -> Result<Self, OperationError> {
         let image: Arc<dyn Image> = match snapshot.content()? {

@@ -31,6 +31,7 @@ use crate::outputs;
 use crate::places;
 use crate::reach::{ClusterSet, Reach};
 use crate::run::Run;
+use crate::stored::no_log_in_bucket;
 use crate::warnings::{LOG_GAP, LOG_WITHOUT_SET, Warnings};
 use crate::watch::Watching;
 pub use database::DatabaseLogOutcome;
@@ -193,6 +194,10 @@ fn make(
 fn only_directory(words: &[String]) -> Result<DeviceName, DeviceError> {
     match devices::resolve(words)?.as_slice() {
         [device @ DeviceName::Directory(_)] => Ok(device.clone()),
+        [DeviceName::Bucket(path) | DeviceName::Object(path)] => {
+            no_log_in_bucket(path)?;
+            Err(DeviceError::NotOnePlace)
+        }
         _ => Err(DeviceError::NotOnePlace),
     }
 }

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::Outputs;
+use windlass_object::is_in_bucket;
 use windlass_postgres::user_shown;
 
 use super::sinks::{closed_to_all, may_create};
@@ -13,6 +14,7 @@ use crate::checks::{Checks, Finding};
 use crate::devices::{self, DeviceName};
 use crate::error::{DeviceError, OperationError};
 use crate::outputs::existing;
+use crate::stored::buckets;
 
 /// Checks each device, and whether each file system has room for its part of `bytes`. Then
 /// `outputs` protects the stripes, too.
@@ -43,6 +45,10 @@ pub(super) fn check(
     let share = bytes.map_or(0, |bytes| bytes / devices.len().max(1) as u64);
     let about_new = (was_root, request.to_is_expected);
     for device in &devices {
+        if let Some(place) = device.place().filter(|place| is_in_bucket(place)) {
+            bucket(checks, place);
+            continue;
+        }
         let Some(directory) = device.directory() else {
             checks.ok("target", "nul keeps nothing");
             continue;
@@ -76,6 +82,21 @@ pub(super) fn check(
         });
     }
     devices
+}
+
+/// Writes to a place in a bucket and reads it back. Nothing less proves that the keys allow it.
+fn bucket(checks: &mut Checks, place: &Path) {
+    match buckets().probe(place) {
+        Err(error) => checks.failure("target", DeviceError::from(error)),
+        Ok(probed) if !probed.heeds_conditions => {
+            let place = place.to_owned();
+            checks.warning("target", Finding::NoConditions { place });
+        }
+        Ok(_) => checks.ok(
+            "target",
+            format!("{} can be written to and read back", place.display()),
+        ),
+    }
 }
 
 /// Checks whether a stripe can be created there.

@@ -4,6 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
+use windlass_engine::show_size;
+use windlass_object::PARTS_MAX;
 
 use crate::ending::Ending;
 
@@ -75,11 +77,27 @@ pub enum DeviceError {
     /// None is named.
     #[error("no device is named")]
     NoneNamed,
-    /// A bucket.
-    #[error("{text}: object stores are not supported yet")]
-    ObjectStore {
+    /// A location in a bucket that cannot be used.
+    #[error(transparent)]
+    Object(#[from] windlass_object::ObjectError),
+    /// A bucket where only a directory will do.
+    #[error("{text} is in a bucket, and {what}")]
+    InBucket {
         /// What was named.
         text: String,
+        /// What cannot be done with it.
+        what: &'static str,
+    },
+    /// A database that is too large for one object.
+    #[error(
+        "a stripe in a bucket has at most {PARTS_MAX} parts, and {} is too much for parts of {}",
+        show_size(*database_bytes), show_size(*part_bytes)
+    )]
+    PartsTooMany {
+        /// Bytes of the database.
+        database_bytes: u64,
+        /// Bytes of the largest part that may be made.
+        part_bytes: u64,
     },
     /// No path.
     #[error("{text:?}: {source}")]
@@ -173,6 +191,7 @@ impl DeviceError {
     pub(super) fn ending(&self) -> Ending {
         match self {
             Self::NoParent { .. } | Self::Attribute { .. } => Ending::Failed,
+            Self::Object(error) if error.fault().is_some() => Ending::Failed,
             _ => Ending::Usage,
         }
     }

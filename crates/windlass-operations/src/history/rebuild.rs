@@ -13,6 +13,7 @@ use windlass_repository::{CatalogRun, RunState};
 use crate::devices::STORAGE;
 use crate::error::OperationError;
 use crate::places::{self, Configured, Identity};
+use crate::stored::is_missing;
 
 /// The runs that made the sets of these places.
 pub(super) fn runs_of(
@@ -20,7 +21,7 @@ pub(super) fn runs_of(
     configured: &[Configured],
 ) -> Result<Vec<CatalogRun>, OperationError> {
     // A list passes over a directory that does not exist.
-    if let Some(place) = places.iter().find(|place| !place.exists()) {
+    if let Some(place) = places.iter().find(|place| is_missing(place)) {
         let location = place.display().to_string();
         return Err(EngineError::NoSet { location }.into());
     }

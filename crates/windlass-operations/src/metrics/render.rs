@@ -9,6 +9,7 @@ use windlass_engine::{Live, Meter, Progress, Resource, StageReport};
 
 use super::kept::Kept;
 use crate::ended::RunStart;
+use crate::stored::absolute;
 
 /// Reads the state of one run and writes it as metrics.
 pub struct Exporter {
@@ -268,7 +269,7 @@ impl Exporter {
 fn place(device: &str) -> String {
     let path = Path::new(device);
     let parent = path.parent().filter(|_| device.contains('/'));
-    let place = std::path::absolute(parent.unwrap_or(path));
+    let place = absolute(parent.unwrap_or(path));
     match (parent, place) {
         (Some(_), Ok(place)) => place.display().to_string(),
         _ => device.to_owned(),

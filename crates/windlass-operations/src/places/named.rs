@@ -16,8 +16,10 @@ use super::listed::names;
 use super::request::{SetChoice, SetRequest};
 use super::which::Which;
 use crate::caller::Caller;
+use crate::devices::is_place;
 use crate::error::OperationError;
 use crate::snapshots::find_named;
+use crate::stored::is_missing;
 
 /// What the words for sets mean.
 pub struct Named {
@@ -122,13 +124,13 @@ impl Named {
                 return Err(not_mounted(one, missing));
             }
         }
-        let is_several = self.paths.iter().any(|path| path.is_dir());
+        let is_several = self.paths.iter().any(|path| is_place(path));
         let mut plain = self.plain.iter();
         if let Some(missing) = plain.find(|path| is_several && is_missing(path)) {
             let path = missing.clone();
             return Err(PlaceError::Missing { path });
         }
-        let stripe = self.plain.iter().find(|path| !path.is_dir());
+        let stripe = self.plain.iter().find(|path| !is_place(path));
         match (stripe, self.meant.first()) {
             (Some(stripe), Some(one)) => Err(PlaceError::StripeAndName {
                 stripe: stripe.clone(),
@@ -145,7 +147,7 @@ impl Named {
 
     /// Whether all words are directories.
     pub fn are_directories(&self) -> bool {
-        self.paths.iter().all(|path| path.is_dir())
+        self.paths.iter().all(|path| is_place(path))
     }
 
     /// The places, as part of a sentence.
@@ -353,14 +355,10 @@ fn of_database<'a>(
 
 /// The failure when a place of a configured database is missing.
 fn not_mounted(one: &Configured, missing: &Path) -> PlaceError {
-    let there = one.places.iter().filter(|place| place.exists());
+    let there = one.places.iter().filter(|place| !is_missing(place));
     PlaceError::NotMounted {
         name: one.name.clone(),
         path: missing.to_owned(),
         there: there.cloned().collect(),
     }
-}
-
-fn is_missing(path: &Path) -> bool {
-    matches!(path.symlink_metadata(), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
 }

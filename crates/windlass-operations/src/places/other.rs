@@ -12,7 +12,7 @@ use windlass_engine::{METADATA_LIMIT_DEFAULT, OpenSet, SetEntry, SetState, set_o
 use super::advice::{Advice, BadSet, Instead};
 use super::identity::Identity;
 use super::listed::{list, short_id};
-use crate::devices::STORAGE;
+use crate::devices::{STORAGE, is_place};
 
 /// The advice about one of these sets, which are in these places.
 pub fn advice_about(sets: &[&SetEntry], bad: &SetEntry, places: &[PathBuf]) -> Advice {
@@ -56,7 +56,7 @@ fn has_bases(set: &SetEntry, sets: &[&SetEntry], places: &[PathBuf]) -> bool {
 
 /// The advice about the set of these stripes. The other sets are those of their directories.
 pub fn advice_of_stripes(stripes: &[PathBuf]) -> Option<Advice> {
-    let is_file = |path: &&PathBuf| !path.is_dir();
+    let is_file = |path: &&PathBuf| !is_place(path);
     let set_id = |path: &PathBuf| set_of_stripe(STORAGE, path);
     let bad: SetId = stripes.iter().filter(is_file).find_map(set_id)?;
     let directories: BTreeSet<_> = stripes.iter().map(|path| directory(path)).collect();
@@ -72,7 +72,7 @@ pub fn advice_of_stripes(stripes: &[PathBuf]) -> Option<Advice> {
 
 /// The directory of a stripe, or the directory itself.
 fn directory(path: &Path) -> PathBuf {
-    if path.is_dir() {
+    if is_place(path) {
         return path.to_owned();
     }
     let parent = path.parent().filter(|it| !it.as_os_str().is_empty());

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::database::Configured;
 use super::which::Which;
+use crate::devices::is_place;
 
 /// Which of many sets is meant.
 #[derive(Clone, Debug, Default)]
@@ -53,7 +54,7 @@ impl SetRequest {
         let (place, which) = word.to_str()?.rsplit_once('@')?;
         let is_configured = self.configured.iter().any(|one| one.name == place);
         let place = Path::new(place);
-        (place.is_dir() || is_configured).then_some((place, which))
+        (is_place(place) || is_configured).then_some((place, which))
     }
 }
 

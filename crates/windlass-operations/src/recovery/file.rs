@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use windlass_engine::media::LogRecord;
-use windlass_engine::{Cancel, OpenSet, OpenStripe};
+use windlass_engine::{Cancel, OpenSet};
 use windlass_postgres::{RecoveryAction, RecoveryPoint, RecoveryTimeline, Timeline};
 use windlass_repository::{
     CommitReader, Linked, LogPlace, Record, RepositoryError, database_number, link,
@@ -17,6 +17,7 @@ use windlass_repository::{
 use windlass_sqlite::DatabaseFacts;
 
 use super::error::RecoveryError;
+use super::log_place::log_place;
 use super::request::RecoveryRequest;
 use crate::error::OperationError;
 
@@ -57,10 +58,7 @@ pub(super) fn plan(
     let Some(standing) = facts.standing else {
         return Err(RecoveryError::NoStanding.into());
     };
-    let own = set.stripes().first().map(OpenStripe::location);
-    let own = own.and_then(Path::parent).unwrap_or(Path::new("."));
-    let place = request.log.as_deref().unwrap_or(own);
-    let place = std::path::absolute(place).unwrap_or_else(|_| place.to_owned());
+    let place = log_place(set, request, None)?;
     // Fails if the place is not there.
     windlass_repository::log_databases(&place)?;
     let log = LogPlace::of_database(&place, database_number(Path::new(&facts.path)));

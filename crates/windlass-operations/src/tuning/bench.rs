@@ -18,6 +18,7 @@ use crate::database::DatabaseName;
 use crate::devices::{self, DeviceName, StripeNames};
 use crate::error::OperationError;
 use crate::notice::Notice;
+use crate::objects::Objects;
 
 /// The bytes that the first trial reads; then the seconds that each later trial should take.
 const LOOK_BYTES: u64 = 16 << 20;
@@ -125,13 +126,19 @@ impl Bench<'_> {
             set_id: SetId(*uuid::Uuid::new_v4().as_bytes()),
             count: self.devices.len(),
         };
+        let objects = Objects::none(self.cancel);
         let files = FileDeviceOptions {
             alignment: plan.alignment,
             // An existing stripe is safe: a trial ends before it would replace the stripe.
             overwrite: true,
             ..FileDeviceOptions::default()
         };
-        let devices = devices::create(self.devices, &names, files, &self.database.outputs)?;
+        let devices = devices::create(
+            self.devices,
+            &names,
+            files,
+            (&self.database.outputs, &objects),
+        )?;
         let options = BackupOptions {
             plan,
             codec: setting.codec,

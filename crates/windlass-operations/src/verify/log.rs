@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use windlass_engine::{Cancel, SetEntry};
+use windlass_object::is_in_bucket;
 use windlass_repository::{
     CheckDepth, LogCheck, LogPlace, RepositoryError, database_number, log_databases, log_systems,
 };
@@ -29,7 +30,8 @@ pub(super) fn logs(named: &Named, sets: &[&SetEntry]) -> Result<Vec<Log>, Operat
     let databases: BTreeSet<_> = databases.collect();
     let is_chosen = |of: &BTreeSet<u64>, one: &u64| !named.chooses_database() || of.contains(one);
     let mut found = Vec::new();
-    for place in &named.paths {
+    // No log is kept in buckets.
+    for place in named.paths.iter().filter(|place| !is_in_bucket(place)) {
         for system in log_systems(place)? {
             found.extend(is_chosen(&clusters, &system).then(|| Log {
                 place: LogPlace::new(place, system),

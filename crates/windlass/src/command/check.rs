@@ -88,8 +88,10 @@ fn looked(global: &Global, arguments: &Backup, predicts: bool) -> Result<Checked
 fn describe(device: &DeviceName) -> String {
     match device {
         DeviceName::Nul => "nothing (nul)".to_owned(),
-        DeviceName::File(path) => path.display().to_string(),
-        DeviceName::Directory(path) => format!("a new stripe in {}", path.display()),
+        DeviceName::File(path) | DeviceName::Object(path) => path.display().to_string(),
+        DeviceName::Directory(path) | DeviceName::Bucket(path) => {
+            format!("a new stripe in {}", path.display())
+        }
         DeviceName::NewDirectory(path) => {
             format!("a new stripe in {}, a directory to be made", path.display())
         }

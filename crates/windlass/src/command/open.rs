@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::SIGINT;
 use windlass_engine::Cancel;
 use windlass_engine::media::saturated;
+use windlass_object::is_in_bucket;
 use windlass_operations::kept::KeptName;
 use windlass_operations::opening::{OpenRequest, OpenedSet, open};
 use windlass_operations::{OpenSettings, Opened, OperationError};
@@ -104,7 +105,8 @@ fn explained(error: OperationError, global: &Global, arguments: &Open) -> Failur
             .any(|one| word == one.name.as_str())
     };
     let mut others = arguments.set.iter().skip(1);
-    let are_places = others.all(|place| place.exists() || is_configured(place.as_os_str()));
+    let are_places = others
+        .all(|place| place.exists() || is_in_bucket(place) || is_configured(place.as_os_str()));
     let failure = Failure::from(error);
     match is_of_words && !are_places {
         true => failure.hinting("A command comes after two dashes: windlass open SET -- COMMAND."),

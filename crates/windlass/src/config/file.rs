@@ -87,6 +87,8 @@ pub struct Config {
     pub databases: BTreeMap<String, Section>,
     /// Sections of repositories, by their names.
     pub repositories: BTreeMap<String, Section>,
+    /// How to reach buckets: each by its name, and all others under an empty one.
+    pub buckets: BTreeMap<String, Section>,
 }
 
 impl Config {
@@ -163,6 +165,9 @@ impl Config {
                         merge(&mut self.commands, format!("lab {name}"), section);
                     }
                 }
+                DeValue::Table(inner) if name == "object" => {
+                    lines.buckets(place, inner, &mut self.buckets)?;
+                }
                 DeValue::Table(inner) => {
                     lines.check_alone(name, inner)?;
                     let section = lines.section(place, inner)?;
@@ -223,6 +228,31 @@ impl Lines<'_> {
         Ok(())
     }
 
+    /// The table of all buckets, and the tables of single ones in it.
+    fn buckets(
+        &self,
+        place: Place,
+        table: &DeTable<'_>,
+        into: &mut BTreeMap<String, Section>,
+    ) -> Result<(), Failure> {
+        let mut entries = BTreeMap::new();
+        for (key, value) in table {
+            let place = self.place(key.span().start);
+            let name: &str = key.get_ref();
+            match value.get_ref() {
+                DeValue::Table(inner) => {
+                    merge(into, name.to_owned(), self.section(place, inner)?);
+                }
+                value => {
+                    let entry = self.entry(place, name, value)?;
+                    entries.insert(name.replace('_', "-"), entry);
+                }
+            }
+        }
+        merge(into, String::new(), Section { place, entries });
+        Ok(())
+    }
+
     /// Refuses a database or a repository without a name: nobody could say that name to a command.
     fn check_named(&self, outer: &str, named: &DeTable<'_>) -> Result<(), Failure> {
         let mut names = named.keys();
@@ -245,9 +275,10 @@ impl Lines<'_> {
         };
         let name: &str = key.get_ref();
         let what = format!("no table is called [{outer}.{name}]");
-        let hint = match nearest(outer, ["database", "lab", "repository"]) {
+        let hint = match nearest(outer, ["database", "lab", "object", "repository"]) {
             Some(near) => format!("Did you mean [{near}.{name}]?"),
-            None => "Only [database.NAME], [repository.NAME] and [lab.COMMAND] have a name of two parts."
+            None => "Only [database.NAME], [repository.NAME], [object.\"s3://BUCKET\"] and \
+                     [lab.COMMAND] have a name of two parts."
                 .to_owned(),
         };
         Err(mistake(&self.place(key.span().start), &what, &hint))

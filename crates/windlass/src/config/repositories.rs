@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use windlass_object::is_in_bucket;
 
 use super::file::{Config, Entry, Section, mistake};
 use super::values::leak;
@@ -42,7 +43,7 @@ pub fn check(config: &Config) -> Result<(), Failure> {
         }
         if let Some((key, entry)) = section.entries.iter().find(|(key, _)| *key != TO) {
             let what = format!("a repository has no key {key}");
-            let hint = "It has one: to = [\"/path/of/a/directory\"]";
+            let hint = "It has one: to = [\"/path/of/a/directory\"], or [\"s3://BUCKET/PREFIX\"]";
             return Err(mistake(&entry.place, &what, hint));
         }
         places(name, section)?;
@@ -57,7 +58,7 @@ pub fn check(config: &Config) -> Result<(), Failure> {
 }
 
 fn places<'a>(name: &str, section: &'a Section) -> Result<&'a [String], Failure> {
-    let hint = "Write: to = [\"/path/of/a/directory\"]";
+    let hint = "Write: to = [\"/path/of/a/directory\"], or [\"s3://BUCKET/PREFIX\"]";
     let Some(entry) = section.entries.get(TO) else {
         let what = format!("repository {name} does not say where it is");
         return Err(mistake(&section.place, &what, hint));
@@ -247,7 +248,9 @@ pub fn resolve(config: &Config, named: &Named, command: &mut cli::Command) -> Re
 }
 
 fn is_place(word: &Path) -> bool {
-    word.is_dir() || word.extension().is_some_and(|ending| ending == "windlass")
+    is_in_bucket(word)
+        || word.is_dir()
+        || word.extension().is_some_and(|ending| ending == "windlass")
 }
 
 /// The words for sets of a command that takes a repository, and the choice of a database.

@@ -63,6 +63,10 @@ fn hint(finding: &Finding) -> Option<String> {
         Finding::MayNotWrite { .. } => {
             "Give the directory to the database's owner: backups run as that user."
         }
+        Finding::NoConditions { .. } => {
+            "Backups there are safe. Only if two runs gave one stripe the same name at the same \
+             moment, both might succeed: let Windlass choose the names."
+        }
         Finding::Vanished { .. } => {
             "If a disk belongs there, mount it. Otherwise make the directory, or let the backup \
              make it once."

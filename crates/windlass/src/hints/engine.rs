@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use windlass_engine::media::FormatError;
 use windlass_engine::{DeviceOperation, EngineError, KeyFault, Setting, SettingFault, StageName};
 
-use super::{OPTION_VALUES, option};
+use super::{OPTION_VALUES, buckets, option};
 
 /// What to do when a set is damaged, as far as it does not depend on which other sets there are.
 pub const DAMAGED: &str = "`windlass verify SET` lists what is lost in this set, and `windlass \
@@ -16,6 +16,10 @@ pub fn message(error: &EngineError) -> String {
     match error {
         EngineError::Setting { setting, fault } => {
             format!("{}: {}", option(*setting), fault_words(*setting, fault))
+        }
+        // It says itself what was done with which object.
+        EngineError::DeviceIo { source, .. } if buckets::of_io(source).is_some() => {
+            source.to_string()
         }
         error => error.to_string(),
     }
@@ -88,6 +92,9 @@ pub fn hint(error: &EngineError) -> Option<String> {
         EngineError::Locked { .. } => "`windlass key list` shows who can read each set.",
         EngineError::BaseMissing { .. } => {
             "Name the directory of the base after the set, or copy the base back to where it was."
+        }
+        EngineError::DeviceIo { source, .. } if buckets::of_io(source).is_some() => {
+            buckets::hint(buckets::of_io(source)?)
         }
         EngineError::DeviceIo {
             operation, source, ..

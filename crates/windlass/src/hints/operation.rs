@@ -16,7 +16,7 @@ use windlass_operations::{
 };
 use windlass_postgres::user_shown;
 
-use super::OPTION_VALUES;
+use super::{OPTION_VALUES, buckets};
 use crate::words::quoted;
 
 /// The hint if this process may not open another file.
@@ -252,10 +252,18 @@ fn device(error: &DeviceError) -> (String, Option<String>) {
              Windlass gives each stripe its own name."
                 .to_owned()
         }
+        DeviceError::Object(error) => buckets::hint(error).to_owned(),
+        DeviceError::InBucket { .. } => {
+            "Name a directory. The manual's page on buckets says what only directories can do."
+                .to_owned()
+        }
+        DeviceError::PartsTooMany { .. } => {
+            "Name more devices, or allow larger parts: part-size below [object].".to_owned()
+        }
         DeviceError::NotOnePlace => "Name the directory that has the sets.".to_owned(),
         DeviceError::Mixed => "Name nul alone, or leave it out.".to_owned(),
         DeviceError::NoneNamed => "Name the devices that backups are to go to.".to_owned(),
-        _ => "Name a file, a directory or nul.".to_owned(),
+        _ => "Name a file, a directory, s3://BUCKET/PREFIX or nul.".to_owned(),
     };
     (message, Some(hint))
 }

@@ -4,6 +4,8 @@
 
 mod accepting;
 mod at_sqlite;
+mod buckets;
+mod buckets_kept;
 mod chains;
 mod chains_sqlite;
 mod chains_unchanged;

@@ -8,6 +8,7 @@
 
 mod at;
 mod backup;
+mod buckets;
 mod diff;
 mod expire;
 mod extract;

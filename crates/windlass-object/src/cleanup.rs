@@ -1,0 +1,319 @@
+//! Cleaning up after runs that were cut off, in a place of a bucket.
+//!
+//!   marker --> [its writer] --> still there, or nobody can tell yet: passed over
+//!                          +--> gone --> [its seal, and those of the other stripes]
+//!                                          +--> one is not there: the set never was; removed
+//!                                          +--> all are there: the set exists; it gets its name
+//!                                          +--> one cannot be seen: left alone, and said so
+//!
+//! Invariants
+//! - Nothing is removed while its writer may live: a process of this machine is looked for, and a
+//!   process elsewhere has a week.
+//! - The marker goes last. Whatever stops a clean-up, the next one goes on.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use object_store::ObjectMeta;
+use windlass_engine::media::{
+    NAME_TAIL_BYTES_MAX, NameObject, SEAL_BYTES, Seal, StripeHeader, fitted,
+};
+use windlass_engine::{CleanedUp, EngineError, Files, PlaceFile, Storage, partial_path};
+
+use crate::client::Bucket;
+use crate::error::ObjectError;
+use crate::layout::{BEGUN, StripeKeys, below};
+use crate::location::{Location, is_in_bucket};
+use crate::marker::Marker;
+use crate::request::path;
+use crate::storage::{Buckets, nanos, read_fault};
+use crate::upload::abort;
+
+/// How long a writer whose process cannot be seen from here is taken to live.
+pub const FOREIGN_WRITER_LIVES: Duration = Duration::from_secs(7 * 24 * 3600);
+/// A writer elsewhere that began so long ago is worth a word.
+const FOREIGN_WRITER_TOLD: Duration = Duration::from_secs(24 * 3600);
+/// Longest marker.
+const MARKER_BYTES_MAX: u64 = 64 * 1024;
+/// How much of a stripe's head is read at once.
+const HEAD_BYTES: u64 = 64 * 1024;
+
+/// What is known of one stripe of a set that has no names yet.
+enum Stripe {
+    Sealed,
+    /// It never was sealed, so the set never was.
+    Unsealed,
+    Unknown(String),
+}
+
+impl Buckets {
+    /// Cleans up what interrupted runs left in a place. A writer that cannot be seen from here is
+    /// taken to be gone after `lives`.
+    pub fn clean_up(&self, place: &Path, lives: Duration) -> Result<Vec<CleanedUp>, EngineError> {
+        let fault = |error| read_fault(place, error);
+        let at = Location::parse(place).map_err(fault)?;
+        let bucket = self.bucket(&at).map_err(fault)?;
+        let cleaner = Cleaner {
+            buckets: self,
+            bucket,
+            place: at,
+        };
+        let mut done = Vec::new();
+        for meta in cleaner.markers().map_err(fault)? {
+            done.extend(cleaner.one(&meta, lives).map_err(fault)?);
+        }
+        Ok(done)
+    }
+}
+
+impl Buckets {
+    /// The stripes of a place that were begun, and have no name yet: a run is writing them, or was
+    /// cut off. They are where their files would be until they are complete.
+    pub(crate) fn begun(&self, at: &Location) -> Result<Vec<PlaceFile>, ObjectError> {
+        let cleaner = Cleaner {
+            buckets: self,
+            bucket: self.bucket(at)?,
+            place: at.clone(),
+        };
+        let mut begun = Vec::new();
+        for meta in cleaner.markers()? {
+            let key = meta.location.to_string();
+            let got = cleaner
+                .bucket
+                .wait(cleaner.bucket.get(&key, MARKER_BYTES_MAX))?;
+            let Some(marker) = got.and_then(|got| Marker::decode(&got.bytes)) else {
+                continue;
+            };
+            begun.push(PlaceFile {
+                location: partial_path(&at.join(&marker.name).path()),
+                bytes: 0,
+                modified_nanos: nanos(&meta),
+            });
+        }
+        Ok(begun)
+    }
+}
+
+struct Cleaner<'a> {
+    buckets: &'a Buckets,
+    bucket: Arc<Bucket>,
+    place: Location,
+}
+
+impl Cleaner<'_> {
+    fn markers(&self) -> Result<Vec<ObjectMeta>, ObjectError> {
+        let key = below(&self.place, BEGUN);
+        let prefix = path(&key);
+        let list = || self.bucket.client.list_with_delimiter(Some(&prefix));
+        let listed = self.bucket.wait(self.bucket.send(("list", &key), list))?;
+        Ok(listed.objects)
+    }
+
+    fn one(&self, meta: &ObjectMeta, lives: Duration) -> Result<Option<CleanedUp>, ObjectError> {
+        let key = meta.location.to_string();
+        let got = self.bucket.wait(self.bucket.get(&key, MARKER_BYTES_MAX))?;
+        let Some(marker) = got.and_then(|got| Marker::decode(&got.bytes)) else {
+            return Ok(None);
+        };
+        // Somebody may have copied a marker: one that has the name of another is none of ours.
+        let keys = StripeKeys::new(&marker.set, marker.stripe);
+        if below(&self.place, &keys.marker) != key {
+            return Ok(None);
+        }
+        let age = age(meta);
+        match marker.writer.is_gone() {
+            Some(true) => {}
+            Some(false) => return Ok(None),
+            None if age >= lives => {}
+            None if age < FOREIGN_WRITER_TOLD => return Ok(None),
+            None => {
+                let why = format!("{} may still be writing it", marker.writer.host);
+                let name = self.place.join(&marker.name).path();
+                return Ok(Some(CleanedUp::Left(name, why)));
+            }
+        }
+        self.settle(&marker, &keys)
+    }
+
+    /// Does what the seals prove to be right.
+    fn settle(&self, marker: &Marker, keys: &StripeKeys) -> Result<Option<CleanedUp>, ObjectError> {
+        let name = self.place.join(&marker.name);
+        if self.is_named(&name, keys)? {
+            self.delete(&keys.marker)?;
+            return Ok(None);
+        }
+        let seal = below(&self.place, &keys.seal);
+        let seal = self
+            .bucket
+            .wait(self.bucket.get(&seal, NAME_TAIL_BYTES_MAX as u64))?;
+        let Some(seal) = seal.map(|got| got.bytes) else {
+            return self.remove(marker, keys).map(Some);
+        };
+        let header = match self.header(keys)? {
+            Ok(header) => header,
+            Err(why) => return Ok(Some(CleanedUp::Left(name.path(), why))),
+        };
+        let mut unknown = None;
+        for (index, location) in (0..).zip(&header.locations) {
+            if index == marker.stripe {
+                continue;
+            }
+            match self.sibling(&marker.set, index, location)? {
+                Stripe::Sealed => {}
+                Stripe::Unsealed => return self.remove(marker, keys).map(Some),
+                Stripe::Unknown(why) => unknown = Some(why),
+            }
+        }
+        match unknown {
+            Some(why) => Ok(Some(CleanedUp::Left(name.path(), why))),
+            None => self.publish(&name, keys, &seal).map(Some),
+        }
+    }
+
+    /// Whether the stripe has its name already.
+    fn is_named(&self, name: &Location, keys: &StripeKeys) -> Result<bool, ObjectError> {
+        let limit = windlass_engine::media::NAME_OBJECT_BYTES_MAX as u64;
+        let got = self.bucket.wait(self.bucket.get(&name.key, limit))?;
+        let found = got.and_then(|got| NameObject::decode(&got.bytes).ok());
+        Ok(found.is_some_and(|found| found.key == keys.data))
+    }
+
+    /// The header of the stripe, or why it cannot be told.
+    fn header(&self, keys: &StripeKeys) -> Result<Result<StripeHeader, String>, ObjectError> {
+        let head = self.head(&below(&self.place, &keys.data))?;
+        Ok(head.and_then(|(head, _)| {
+            let bytes = StripeHeader::encoded_bytes(&head).map_err(|error| error.to_string())?;
+            let bytes = head.get(..bytes as usize).unwrap_or(&head);
+            StripeHeader::decode(bytes).map_err(|error| error.to_string())
+        }))
+    }
+
+    /// The first bytes of the data, and how many there are.
+    fn head(&self, key: &str) -> Result<Result<(Bytes, u64), String>, ObjectError> {
+        let Some(meta) = self.bucket.wait(self.bucket.head(key))? else {
+            return Ok(Err("it is sealed, and its data are not there".to_owned()));
+        };
+        let to = meta.size.min(HEAD_BYTES);
+        let head = self.bucket.wait(self.bucket.get_range(key, 0, to))?;
+        Ok(Ok((head, meta.size)))
+    }
+
+    /// What is known of another stripe of the set.
+    fn sibling(&self, set: &str, index: u16, location: &[u8]) -> Result<Stripe, ObjectError> {
+        let location = PathBuf::from(String::from_utf8_lossy(location).into_owned());
+        if !is_in_bucket(&location) {
+            return Ok(of_file(&location, set));
+        }
+        let at = Location::parse(&location)?;
+        let (place, _) = at.split();
+        let bucket = self.buckets.bucket(&at)?;
+        let keys = StripeKeys::new(&set, index);
+        if bucket.wait(bucket.head(&at.key))?.is_some() {
+            return Ok(Stripe::Sealed);
+        }
+        let seal = below(&place, &keys.seal);
+        Ok(match bucket.wait(bucket.head(&seal))? {
+            Some(_) => Stripe::Sealed,
+            None => Stripe::Unsealed,
+        })
+    }
+
+    /// Gives a sealed stripe its name.
+    fn publish(
+        &self,
+        name: &Location,
+        keys: &StripeKeys,
+        seal: &Bytes,
+    ) -> Result<CleanedUp, ObjectError> {
+        let left = |why: String| Ok(CleanedUp::Left(name.path(), why));
+        let (head, data_bytes) = match self.head(&below(&self.place, &keys.data))? {
+            Ok(found) => found,
+            Err(why) => return left(why),
+        };
+        let stripe_bytes = data_bytes + seal.len() as u64;
+        let at = seal.len().saturating_sub(SEAL_BYTES);
+        if let Err(fault) = Seal::decode(&seal[at..], stripe_bytes) {
+            return left(fault.to_string());
+        }
+        let header = StripeHeader::encoded_bytes(&head).map_or(0, |bytes| bytes as usize);
+        let object = NameObject {
+            key: keys.data.clone(),
+            data_bytes,
+            stripe_bytes,
+            head: head[..header.min(head.len())].to_vec(),
+            tail: seal.to_vec(),
+        };
+        let bytes = object.encode().map_err(|source| ObjectError::Format {
+            object: name.to_string(),
+            source,
+        })?;
+        let bytes = Bytes::from(bytes);
+        match self.bucket.wait(self.bucket.create(&name.key, &bytes)) {
+            Ok(()) => {}
+            Err(ObjectError::Taken { .. }) => {
+                return left("its set is complete, and something else has its name".to_owned());
+            }
+            Err(error) => return Err(error),
+        }
+        self.delete(&keys.marker)?;
+        Ok(CleanedUp::Published(name.path()))
+    }
+
+    fn remove(&self, marker: &Marker, keys: &StripeKeys) -> Result<CleanedUp, ObjectError> {
+        if let Some(upload) = &marker.upload {
+            let key = below(&self.place, &keys.data);
+            self.bucket.wait(abort(&self.bucket, &key, upload))?;
+        }
+        for key in [&keys.seal, &keys.data, &keys.marker] {
+            self.delete(key)?;
+        }
+        let name = self.place.join(&marker.name);
+        Ok(CleanedUp::Removed(name.path()))
+    }
+
+    fn delete(&self, key: &str) -> Result<(), ObjectError> {
+        let key = below(&self.place, key);
+        self.bucket.wait(self.bucket.delete(&key))
+    }
+}
+
+/// What is known of a stripe that is a file of this machine.
+fn of_file(location: &Path, set: &str) -> Stripe {
+    let unseen =
+        |path: &Path| Stripe::Unknown(format!("its stripe {} cannot be seen", path.display()));
+    if location.is_file() {
+        return Stripe::Sealed;
+    }
+    let partial = partial_path(location);
+    let Ok(file) = Files.open(&partial) else {
+        return unseen(location);
+    };
+    let Ok(length) = file.length() else {
+        return unseen(&partial);
+    };
+    let mut record = vec![0; SEAL_BYTES];
+    let at = length.saturating_sub(SEAL_BYTES as u64);
+    if length < SEAL_BYTES as u64 {
+        return Stripe::Unsealed;
+    }
+    match file.read_at(at, &mut record) {
+        Ok(read) if read == SEAL_BYTES => {}
+        _ => return unseen(&partial),
+    }
+    match Seal::decode(&record, length) {
+        Ok(seal) if seal.set_id.to_string() == set => Stripe::Sealed,
+        Ok(_) => unseen(&partial),
+        Err(windlass_engine::media::FormatError::Magic(_)) => Stripe::Unsealed,
+        Err(fault) => Stripe::Unknown(fault.to_string()),
+    }
+}
+
+/// How old an object is. A clock that is behind the server's makes it new.
+fn age(meta: &ObjectMeta) -> Duration {
+    let written = meta.last_modified.timestamp();
+    let written = UNIX_EPOCH + Duration::from_secs(fitted(written.max(0)));
+    let age = SystemTime::now().duration_since(written);
+    age.unwrap_or_default()
+}

@@ -1,0 +1,393 @@
+//! A stripe in a bucket, being written.
+//!
+//!   buffers --> [gathered] --full part--> uploads --> data | seal | name
+//!
+//! Transfers are gathered to parts without being copied, and parts have one length: some services
+//! ask for that. A transfer that fills its buffer badly is copied, so that gathering never holds
+//! much more of the pool than a part.
+//!
+//! Invariants
+//! - The order is: marker, data, look at the data's length, seal, name, and the marker goes. Each
+//!   step is durable before the next.
+//! - Nothing that is there is replaced. A name that somebody else has fails the run.
+//! - What an unsealed stripe has in the bucket is removed when the device is dropped. What a killed
+//!   run leaves, `cleanup.rs` finds by the marker.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use object_store::PutPayload;
+use windlass_engine::media::{NAME_HEAD_BYTES_MAX, NAME_TAIL_BYTES_MAX, NameObject, SetId, fitted};
+use windlass_engine::{Buffer, Cancel, Device, DeviceOperation, EngineError, WriteDone};
+
+use crate::client::Bucket;
+use crate::error::ObjectError;
+use crate::layout::{StripeKeys, below};
+use crate::location::Location;
+use crate::marker::{Marker, Writer};
+use crate::settings::{PARTS_IN_FLIGHT, PARTS_MAX};
+use crate::upload::{Upload, abort};
+
+/// A copy of the footer goes into the name object if it is not longer than this.
+const FOOTER_COPY_BYTES_MAX: usize = 64 * 1024;
+
+/// What stripe is written, and how.
+#[derive(Clone, Debug)]
+pub struct ObjectStripe {
+    /// Its name in a place of a bucket.
+    pub location: Location,
+    /// Its set.
+    pub set_id: SetId,
+    /// Its number in the set.
+    pub index: u16,
+    /// Block size of the set.
+    pub alignment: u32,
+    /// Bytes of a part.
+    pub part_bytes: u64,
+}
+
+/// A buffer of the pool as the bytes of a request.
+struct Lent(Buffer);
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// What is done of a stripe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Done {
+    /// Its bytes are being written.
+    Begun,
+    /// Its data are complete.
+    Data,
+    /// It is sealed.
+    Sealed,
+    /// It has its name, or may have it.
+    Named,
+}
+
+/// A stripe of a set in a bucket.
+pub struct ObjectDevice {
+    text: String,
+    stripe: ObjectStripe,
+    place: Location,
+    bucket: Arc<Bucket>,
+    cancel: Cancel,
+    keys: StripeKeys,
+    marker: Marker,
+    done: Done,
+    /// Where the next byte goes.
+    offset: u64,
+    gathered: VecDeque<Bytes>,
+    gathered_bytes: u64,
+    upload: Option<Upload>,
+    head: Vec<u8>,
+    /// What was written last: the footer, when the data end.
+    last: Vec<u8>,
+    stripe_bytes: u64,
+    seal: Vec<u8>,
+}
+
+impl ObjectDevice {
+    /// Begins a stripe: writes its marker. Refuses a name that is taken.
+    ///
+    /// Says whether the server keeps what is there when it is asked to (`true`), or ignores that.
+    pub(crate) fn create(
+        bucket: Arc<Bucket>,
+        stripe: ObjectStripe,
+        cancel: Cancel,
+    ) -> Result<(Self, bool), EngineError> {
+        let text = stripe.location.to_string();
+        let (place, name) = stripe.location.split();
+        let keys = StripeKeys::new(&stripe.set_id, stripe.index);
+        let marker = Marker {
+            set: stripe.set_id.to_string(),
+            stripe: stripe.index,
+            name: name.to_owned(),
+            upload: None,
+            writer: Writer::own(),
+        };
+        let mut device = Self {
+            text,
+            place,
+            keys,
+            marker,
+            bucket,
+            cancel,
+            done: Done::Begun,
+            offset: 0,
+            gathered: VecDeque::new(),
+            gathered_bytes: 0,
+            upload: None,
+            head: Vec::new(),
+            last: Vec::new(),
+            stripe_bytes: 0,
+            seal: Vec::new(),
+            stripe,
+        };
+        match device.begin() {
+            Ok(keeps) => Ok((device, keeps)),
+            Err(error) => {
+                // Nothing but perhaps the marker is there, which goes when the device is dropped.
+                Err(device.failed(DeviceOperation::Create, error))
+            }
+        }
+    }
+
+    /// Writes the marker twice. The second try shows whether the server heeds the condition.
+    fn begin(&mut self) -> Result<bool, ObjectError> {
+        let key = &self.stripe.location.key;
+        if self.bucket.wait(self.bucket.head(key))?.is_some() {
+            let object = self.text.clone();
+            return Err(ObjectError::Taken { object });
+        }
+        let key = below(&self.place, &self.keys.marker);
+        let bytes = Bytes::from(self.marker.encode());
+        self.bucket.wait(self.bucket.create(&key, &bytes))?;
+        let again = self.bucket.wait(self.bucket.create_once(&key, bytes));
+        Ok(again.is_err())
+    }
+
+    fn failed(&self, operation: DeviceOperation, error: ObjectError) -> EngineError {
+        match error {
+            ObjectError::Cancelled => EngineError::Cancelled,
+            error => EngineError::DeviceIo {
+                operation,
+                device: self.text.clone(),
+                offset: self.offset,
+                source: error.into(),
+            },
+        }
+    }
+
+    fn gather(&mut self, bytes: Bytes) -> Result<(), ObjectError> {
+        self.gathered_bytes += bytes.len() as u64;
+        self.offset += bytes.len() as u64;
+        self.gathered.push_back(bytes);
+        while self.gathered_bytes >= self.stripe.part_bytes {
+            let part = self.take(self.stripe.part_bytes);
+            self.send(part)?;
+        }
+        Ok(())
+    }
+
+    /// Takes so many bytes from the front of what was gathered.
+    fn take(&mut self, bytes: u64) -> Vec<Bytes> {
+        let mut left = bytes;
+        let mut part = Vec::new();
+        while let Some(mut first) = self.gathered.pop_front() {
+            if first.len() as u64 > left {
+                part.push(first.split_to(fitted(left)));
+                self.gathered.push_front(first);
+                left = 0;
+                break;
+            }
+            left -= first.len() as u64;
+            part.push(first);
+            if left == 0 {
+                break;
+            }
+        }
+        self.gathered_bytes -= bytes - left.min(bytes);
+        part
+    }
+
+    fn send(&mut self, part: Vec<Bytes>) -> Result<(), ObjectError> {
+        if self.upload.is_none() {
+            self.begin_upload()?;
+        }
+        if self.offset > self.stripe.part_bytes.saturating_mul(PARTS_MAX) {
+            return Err(ObjectError::TooLarge {
+                bucket: self.stripe.location.bucket_name(),
+                parts_max: PARTS_MAX,
+                part_bytes: self.stripe.part_bytes,
+                stripe_bytes_max: self.stripe.part_bytes.saturating_mul(PARTS_MAX),
+            });
+        }
+        match &mut self.upload {
+            Some(upload) => upload.part(part, &self.cancel),
+            None => Ok(()),
+        }
+    }
+
+    /// Begins the upload, and says so in the marker before the first part.
+    fn begin_upload(&mut self) -> Result<(), ObjectError> {
+        let key = below(&self.place, &self.keys.data);
+        let upload = Upload::begin(&self.bucket, &key, PARTS_IN_FLIGHT)?;
+        self.marker.upload = Some(upload.id().to_owned());
+        self.upload = Some(upload);
+        let payload = PutPayload::from(self.marker.encode());
+        let key = below(&self.place, &self.keys.marker);
+        self.bucket.wait(self.bucket.put(&key, payload))
+    }
+
+    /// Completes the data: as one object of parts, or as one request if they are short.
+    fn complete(&mut self) -> Result<(), ObjectError> {
+        let rest = self.take(self.gathered_bytes);
+        if self.upload.is_some() {
+            if !rest.is_empty() {
+                self.send(rest)?;
+            }
+            return match &mut self.upload {
+                Some(upload) => upload.complete(&self.cancel),
+                None => Ok(()),
+            };
+        }
+        let key = below(&self.place, &self.keys.data);
+        let payload = PutPayload::from_iter(rest);
+        self.bucket.wait(self.bucket.put(&key, payload))?;
+        match self.bucket.wait(self.bucket.head(&key))? {
+            Some(meta) if meta.size == self.offset => Ok(()),
+            meta => Err(ObjectError::Length {
+                object: self.bucket.named(&key),
+                found: meta.map_or(0, |meta| meta.size),
+                expected: self.offset,
+            }),
+        }
+    }
+
+    fn create_seal(&mut self) -> Result<(), ObjectError> {
+        let key = below(&self.place, &self.keys.seal);
+        let seal = Bytes::from(self.seal.clone());
+        self.bucket.wait(self.bucket.create(&key, &seal))
+    }
+
+    /// Gives the stripe its name, and removes the marker.
+    fn name(&mut self) -> Result<(), ObjectError> {
+        let mut tail = match self.last.len() <= FOOTER_COPY_BYTES_MAX {
+            true => std::mem::take(&mut self.last),
+            false => Vec::new(),
+        };
+        tail.extend_from_slice(&self.seal);
+        tail.drain(..tail.len().saturating_sub(NAME_TAIL_BYTES_MAX));
+        let name = NameObject {
+            key: self.keys.data.clone(),
+            data_bytes: self.offset,
+            stripe_bytes: self.stripe_bytes,
+            head: std::mem::take(&mut self.head),
+            tail,
+        };
+        let bytes = name.encode().map_err(|source| ObjectError::Format {
+            object: self.text.clone(),
+            source,
+        })?;
+        let key = self.stripe.location.key.clone();
+        let bucket = &self.bucket;
+        bucket.wait(bucket.create(&key, &Bytes::from(bytes)))?;
+        // The set is there. A marker that stays costs nothing, and the next clean-up removes it.
+        let marker = below(&self.place, &self.keys.marker);
+        bucket.wait(bucket.delete(&marker)).unwrap_or_default();
+        Ok(())
+    }
+
+    /// Removes what an unsealed stripe has in the bucket. The marker goes last, as long as anything
+    /// that it leads to may be there.
+    fn remove(&mut self) -> Result<(), ObjectError> {
+        let bucket = self.bucket.hurried();
+        if let Some(upload) = &mut self.upload {
+            upload.give_up();
+            let key = below(&self.place, &self.keys.data);
+            bucket.wait(abort(&bucket, &key, upload.id()))?;
+        }
+        let keys = &self.keys;
+        for key in [&keys.seal, &keys.data, &keys.marker] {
+            let key = below(&self.place, key);
+            bucket.wait(bucket.delete(&key))?;
+        }
+        Ok(())
+    }
+}
+
+impl Device for ObjectDevice {
+    fn location(&self) -> &str {
+        &self.text
+    }
+
+    fn alignment(&self) -> u32 {
+        self.stripe.alignment
+    }
+
+    fn depth(&self) -> usize {
+        PARTS_IN_FLIGHT
+    }
+
+    fn in_flight(&self) -> usize {
+        self.upload.as_ref().map_or(0, Upload::in_flight)
+    }
+
+    fn submit(&mut self, offset: u64, buffer: Buffer) -> Result<Option<WriteDone>, EngineError> {
+        debug_assert_eq!(
+            offset, self.offset,
+            "a stripe is written from front to back"
+        );
+        // A buffer that is mostly empty would keep the pool from those that fill theirs.
+        let is_full = buffer.len() >= buffer.capacity() / 4 * 3;
+        let bytes = match is_full {
+            true => Bytes::from_owner(Lent(buffer)),
+            false => Bytes::copy_from_slice(&buffer),
+        };
+        let gathered = self.gather(bytes);
+        gathered.map_err(|error| self.failed(DeviceOperation::Write, error))?;
+        Ok(self.upload.as_mut().and_then(Upload::ended))
+    }
+
+    fn reap(&mut self) -> Result<Option<WriteDone>, EngineError> {
+        let Some(upload) = &mut self.upload else {
+            return Ok(None);
+        };
+        let reaped = upload.reap(&self.cancel);
+        reaped.map_err(|error| self.failed(DeviceOperation::Write, error))
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
+        if self.done != Done::Begun {
+            self.seal = bytes.to_vec();
+            return Ok(());
+        }
+        debug_assert_eq!(
+            offset, self.offset,
+            "a stripe is written from front to back"
+        );
+        if offset == 0 {
+            self.head = bytes[..bytes.len().min(NAME_HEAD_BYTES_MAX)].to_vec();
+        }
+        self.last = bytes.to_vec();
+        let gathered = self.gather(Bytes::copy_from_slice(bytes));
+        gathered.map_err(|error| self.failed(DeviceOperation::Write, error))
+    }
+
+    fn truncate(&mut self, bytes: u64) -> Result<(), EngineError> {
+        self.stripe_bytes = bytes;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), EngineError> {
+        let (done, result) = match self.done {
+            Done::Begun => (Done::Data, self.complete()),
+            Done::Data => (Done::Sealed, self.create_seal()),
+            done => (done, Ok(())),
+        };
+        result.map_err(|error| self.failed(DeviceOperation::Sync, error))?;
+        self.done = done;
+        Ok(())
+    }
+
+    fn publish(&mut self) -> Result<(), EngineError> {
+        // The set is sealed. Whatever happens now, this stripe belongs to it and must stay.
+        self.done = Done::Named;
+        let named = self.name();
+        named.map_err(|error| self.failed(DeviceOperation::Publish, error))
+    }
+}
+
+impl Drop for ObjectDevice {
+    fn drop(&mut self) {
+        if self.done != Done::Named {
+            // What cannot be removed now, the clean-up of the next run removes.
+            self.remove().unwrap_or_default();
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Which objects a stripe has, and their keys.
+//!
+//!   PLACE/NAME.windlass            its name: what lists show; created last
+//!   PLACE/sets/SETID/0.data        its bytes without the seal's block
+//!   PLACE/sets/SETID/0.seal        the seal's block; with the data, exactly the bytes of a file
+//!   PLACE/begun/SETID.0            its marker, as long as the run that writes it has not ended
+
+use std::fmt::Display;
+
+use crate::location::Location;
+
+/// The folder of the data and the seals of all sets.
+pub(crate) const SETS: &str = "sets";
+/// The folder of the markers.
+pub(crate) const BEGUN: &str = "begun";
+
+/// The keys of the objects of one stripe, seen from its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StripeKeys {
+    pub(crate) data: String,
+    pub(crate) seal: String,
+    pub(crate) marker: String,
+}
+
+impl StripeKeys {
+    /// The keys of a stripe of a set.
+    pub(crate) fn new(set: &impl Display, index: u16) -> Self {
+        Self {
+            data: format!("{SETS}/{set}/{index}.data"),
+            seal: format!("{SETS}/{set}/{index}.seal"),
+            marker: format!("{BEGUN}/{set}.{index}"),
+        }
+    }
+}
+
+/// A key of a place as a key of its bucket.
+pub(crate) fn below(place: &Location, key: &str) -> String {
+    place.join(key).key
+}

@@ -1,0 +1,35 @@
+//! Buckets as devices and as places: S3, Google Cloud Storage, Azure Blob Storage.
+//!
+//!   backup   buffers --> ObjectDevice --> parts | seal | name
+//!   restore  Buckets (a `Storage`) --> name --> ranges of the data
+//!
+//! Invariants
+//! - No asynchronous code leaves this crate. Its threads run requests only.
+//! - A set exists only when the seals of all its stripes are there. Nothing of it is ever replaced.
+//! - A secret never stands in an error, in a log or in a set.
+
+mod bytes;
+mod cleanup;
+mod client;
+mod device;
+mod document;
+mod error;
+mod layout;
+mod location;
+mod marker;
+mod probe;
+mod request;
+mod settings;
+mod storage;
+mod upload;
+
+pub use cleanup::FOREIGN_WRITER_LIVES;
+pub use device::{ObjectDevice, ObjectStripe};
+pub use error::{Fault, ObjectError};
+pub use location::{Location, Service, is_in_bucket, is_stripe_name};
+pub use probe::Probed;
+pub use settings::{
+    BucketSettings, ObjectSettings, PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN,
+    PARTS_IN_FLIGHT, PARTS_MAX, part_bytes_for,
+};
+pub use storage::Buckets;

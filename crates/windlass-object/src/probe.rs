@@ -1,0 +1,61 @@
+//! Proves that a place in a bucket can be written and read back, and asks whether the server heeds
+//! conditions. It leaves nothing behind.
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+
+use crate::error::{Fault, ObjectError};
+use crate::layout::{BEGUN, below};
+use crate::location::Location;
+use crate::request::path;
+use crate::storage::Buckets;
+
+/// What a place in a bucket can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probed {
+    /// Whether an object is kept when another one is to be created in its place. If not, two runs
+    /// that give one name at the same moment may both think that they have it.
+    pub heeds_conditions: bool,
+}
+
+impl Buckets {
+    /// Writes a small object, reads it back, finds it in a list, and removes it.
+    pub fn probe(&self, place: &Path) -> Result<Probed, ObjectError> {
+        let at = Location::parse(place)?;
+        let bucket = self.bucket(&at)?.hurried();
+        let nanos = SystemTime::now().duration_since(UNIX_EPOCH);
+        let nanos = nanos.unwrap_or_default().as_nanos();
+        let name = format!("probe-{}-{nanos}", std::process::id());
+        let key = below(&at, &format!("{BEGUN}/{name}"));
+        let bytes = Bytes::from(name.clone().into_bytes());
+        bucket.wait(bucket.create(&key, &bytes))?;
+        let probed = bucket.wait(async {
+            let other = Bytes::from_static(b"another object");
+            let heeds_conditions = match bucket.create_once(&key, other.clone()).await {
+                Ok(()) => false,
+                Err(error) if error.fault() == Some(Fault::Exists) => true,
+                Err(error) => return Err(error),
+            };
+            let expected = if heeds_conditions { bytes } else { other };
+            let got = bucket.get(&key, 1024).await?;
+            let object = bucket.named(&key);
+            if got.is_none_or(|got| got.bytes != expected) {
+                return Err(ObjectError::ReadBack { object });
+            }
+            let folder = path(&below(&at, BEGUN));
+            let list = || bucket.client.list_with_delimiter(Some(&folder));
+            let listed = bucket.send(("list", &key), list).await?.objects;
+            let is_it = |found: &object_store::ObjectMeta| found.location.filename() == Some(&name);
+            match listed.iter().any(is_it) {
+                true => Ok(Probed { heeds_conditions }),
+                false => Err(ObjectError::NotListed { object }),
+            }
+        });
+        let removed = bucket.wait(bucket.delete(&key));
+        let probed = probed?;
+        removed?;
+        Ok(probed)
+    }
+}

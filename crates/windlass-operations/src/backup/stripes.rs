@@ -1,0 +1,53 @@
+//! The stripes of a backup that begins: what they take of the buffers, and where each is written.
+
+use windlass_engine::media::SetId;
+use windlass_engine::{BufferPlan, Device, FileDeviceOptions, Outputs};
+
+use super::Job;
+use crate::database::plain_name;
+use crate::devices::{self, StripeNames};
+use crate::error::OperationError;
+use crate::objects::Objects;
+
+impl Job<'_> {
+    /// The buffers. Only parts of uploads depend on the size of the database.
+    pub(super) fn plan(
+        &self,
+        volumes: usize,
+        bytes: impl FnOnce() -> Result<u64, OperationError>,
+    ) -> Result<BufferPlan, OperationError> {
+        let asked = &self.request.settings.buffers;
+        let in_bucket = self.devices.iter().any(|one| one.in_bucket().is_some());
+        let bytes = if in_bucket { bytes()? } else { 0 };
+        let objects = Objects::new(&self.devices, bytes, self.cancel)?;
+        let asked = objects.gathering(&self.devices, asked);
+        let plan = asked.plan(self.devices.len(), volumes)?;
+        self.objects.get_or_init(|| objects);
+        Ok(plan)
+    }
+
+    /// Opens the devices of a new set, which is named after the database and its moment.
+    pub(super) fn create(
+        &self,
+        plan: &BufferPlan,
+        (database, set_id, begun): (&str, SetId, jiff::Timestamp),
+        outputs: &Outputs,
+    ) -> Result<Vec<Box<dyn Device>>, OperationError> {
+        let names = StripeNames {
+            database: plain_name(database),
+            time: begun.strftime("%Y%m%dT%H%M%SZ").to_string(),
+            set_id,
+            count: self.devices.len(),
+        };
+        let options = FileDeviceOptions {
+            alignment: plan.alignment,
+            depth: plan.write_depth_max(),
+            direct: !self.request.buffered,
+            ring: self.request.settings.ring,
+            overwrite: self.request.overwrite,
+        };
+        let of_files = || Objects::none(self.cancel);
+        let objects = self.objects.get().cloned().unwrap_or_else(of_files);
+        devices::create(&self.devices, &names, options, (outputs, &objects))
+    }
+}

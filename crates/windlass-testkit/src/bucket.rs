@@ -1,0 +1,144 @@
+//! A real S3 server (versitygw) with a bucket, on this machine and for one test.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a server that does not start ends the test"
+)]
+
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// Names the program of the server; without it the one in PATH is taken.
+const PROGRAM: &str = "WINDLASS_TEST_VERSITYGW";
+/// Long enough for the slowest machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The name of the bucket.
+pub const BUCKET: &str = "shop";
+/// The key that may do everything.
+pub const ACCESS_KEY: &str = "windlass-test";
+/// Its secret. Tests look for it where it must not be.
+pub const SECRET_KEY: &str = "windlass-test-secret-1f0c9a2e";
+
+/// A running server.
+pub struct S3Server {
+    process: Option<Child>,
+    /// Its port on 127.0.0.1.
+    pub port: u16,
+    directory: TempDir,
+}
+
+impl S3Server {
+    /// Starts a server with one empty bucket.
+    pub fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(directory.path().join("data").join(BUCKET)).unwrap();
+        let mut server = Self {
+            process: None,
+            port: 0,
+            directory,
+        };
+        server.go_on();
+        server
+    }
+
+    /// Starts the server again, on its old port if it had one.
+    pub fn go_on(&mut self) {
+        if self.port == 0 {
+            let free = TcpListener::bind("127.0.0.1:0").unwrap();
+            self.port = free.local_addr().unwrap().port();
+        }
+        let program = std::env::var(PROGRAM).unwrap_or_else(|_| "versitygw".to_owned());
+        let log = std::fs::File::create(self.directory.path().join("log")).unwrap();
+        let address = format!("127.0.0.1:{}", self.port);
+        let mut process = Command::new(program)
+            .args(["--quiet", "--port", &address, "posix"])
+            .arg(self.data())
+            .env("ROOT_ACCESS_KEY", ACCESS_KEY)
+            .env("ROOT_SECRET_KEY", SECRET_KEY)
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap_or_else(|error| {
+                panic!("{error}: scripts/test installs versitygw, and {PROGRAM} names it")
+            });
+        let begin = Instant::now();
+        while TcpStream::connect(&address).is_err() {
+            let ended = process.try_wait().unwrap();
+            let log = std::fs::read_to_string(self.directory.path().join("log"));
+            assert!(ended.is_none(), "the server ended: {log:?}");
+            assert!(begin.elapsed() < PATIENCE, "the server does not answer");
+            sleep(Duration::from_millis(20));
+        }
+        self.process = Some(process);
+    }
+
+    /// Ends the server. What it has stays.
+    pub fn stop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+
+    /// Its address.
+    pub fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    /// The directory in which the server keeps the objects of the bucket, each as a file.
+    pub fn objects(&self) -> PathBuf {
+        self.data().join(BUCKET)
+    }
+
+    /// The keys of all objects, sorted. Unfinished uploads are none.
+    pub fn keys(&self) -> Vec<String> {
+        let mut keys = Vec::new();
+        let root = self.objects();
+        gather(&root, &root, &mut keys);
+        keys.retain(|key| !key.starts_with(".sgwtmp"));
+        keys.sort();
+        keys
+    }
+
+    /// How many unfinished uploads have parts. One without parts takes no room.
+    pub fn uploads(&self) -> usize {
+        let folder = self.objects().join(".sgwtmp/multipart");
+        let of_keys = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let uploads = of_keys.flat_map(|key| std::fs::read_dir(key.path()).into_iter().flatten());
+        let has_parts = |upload: &std::fs::DirEntry| {
+            let parts = std::fs::read_dir(upload.path()).into_iter().flatten();
+            parts.count() > 0
+        };
+        uploads.flatten().filter(has_parts).count()
+    }
+}
+
+fn gather(root: &Path, directory: &Path, keys: &mut Vec<String>) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            gather(root, &path, keys);
+        } else {
+            let key = path.strip_prefix(root).unwrap();
+            keys.push(key.to_string_lossy().into_owned());
+        }
+    }
+}
+
+impl Drop for S3Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,370 @@
+//! A proxy in front of an S3 server that does what networks and servers do on bad days.
+//!
+//!   client --> [rules: which request, what happens] --> server
+//!
+//! It passes requests on byte by byte, so signatures stay right. It never makes up an answer but
+//! those that a rule asks for, and counts what it sees.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a proxy that does not do its part ends the test"
+)]
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What a request is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Asked {
+    /// Writing the marker of a stripe.
+    Marker,
+    /// Writing the data of a stripe in one request.
+    Data,
+    /// Writing a seal.
+    Seal,
+    /// Writing a name object.
+    Name,
+    /// Beginning an upload.
+    Begin,
+    /// Writing a part.
+    Part,
+    /// Completing an upload.
+    Complete,
+    /// Giving an upload up.
+    Abort,
+    /// Reading an object, or a range of it.
+    Get,
+    /// Asking for an object's length.
+    Head,
+    /// Listing.
+    List,
+    /// Removing.
+    Remove,
+}
+
+/// What happens to a request.
+#[derive(Clone, Debug)]
+pub enum Evil {
+    /// The server does not see it. The client gets this status and this code of an error.
+    Answer(u16, &'static str),
+    /// The connection is reset before the server sees it.
+    Reset,
+    /// Nothing happens, for so long.
+    Hang(Duration),
+    /// The server does it, and the answer is lost.
+    LostAnswer,
+    /// The server does it, and the client gets only so many bytes of the answer's body.
+    Cut(usize),
+    /// The victim is killed before the server sees it.
+    KillBefore,
+    /// The victim is killed after the server did it.
+    KillAfter,
+}
+
+/// Which request something happens to.
+struct Rule {
+    asked: Asked,
+    /// How many requests like this pass first.
+    skip: usize,
+    /// How many it happens to.
+    times: usize,
+    evil: Evil,
+}
+
+/// A request that was seen.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// What it was about.
+    pub asked: Asked,
+    /// Bytes of its body.
+    pub sent: u64,
+    /// Bytes of the answer's body.
+    pub received: u64,
+}
+
+#[derive(Default)]
+struct State {
+    rules: Vec<Rule>,
+    seen: Vec<Seen>,
+    victim: Option<u32>,
+}
+
+/// A running proxy. Its threads end with the process.
+pub struct Proxy {
+    port: u16,
+    state: Arc<Mutex<State>>,
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Proxy {
+    /// Starts a proxy in front of a server on this machine.
+    pub fn start(server: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let state: Arc<Mutex<State>> = Arc::default();
+        let shared = Arc::clone(&state);
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let state = Arc::clone(&shared);
+                // An error ends the connection, as evil as any other.
+                std::thread::spawn(move || drop(serve(client, server, &state)));
+            }
+        });
+        Self { port, state }
+    }
+
+    /// Its address.
+    pub fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// From now on this happens to so many of these requests, after `skip` others.
+    pub fn rule(&self, asked: Asked, (skip, times): (usize, usize), evil: Evil) {
+        let rule = Rule {
+            asked,
+            skip,
+            times,
+            evil,
+        };
+        lock(&self.state).rules.push(rule);
+    }
+
+    /// The process that rules kill. They wait until it is known.
+    pub fn victim(&self, process: u32) {
+        lock(&self.state).victim = Some(process);
+    }
+
+    /// Forgets the rules, the victim and what was seen. Returns how many times the rules could
+    /// still have been used.
+    pub fn reset(&self) -> usize {
+        let state = std::mem::take(&mut *lock(&self.state));
+        state.rules.iter().map(|rule| rule.times).sum()
+    }
+
+    /// The requests so far.
+    pub fn seen(&self) -> Vec<Seen> {
+        lock(&self.state).seen.clone()
+    }
+
+    /// How many of these requests were seen.
+    pub fn count(&self, asked: Asked) -> usize {
+        self.seen().iter().filter(|one| one.asked == asked).count()
+    }
+}
+
+/// The first lines of a message, and the length of its body.
+struct Head {
+    lines: Vec<String>,
+    length: Option<u64>,
+    is_chunked: bool,
+    expects: bool,
+}
+
+impl Head {
+    fn read(from: &mut impl BufRead) -> io::Result<Option<Self>> {
+        let mut lines = Vec::new();
+        loop {
+            let mut line = String::new();
+            if from.read_line(&mut line)? == 0 {
+                return Ok(None);
+            }
+            if line == "\r\n" {
+                break;
+            }
+            lines.push(line);
+        }
+        let value = |name: &str| {
+            lines.iter().find_map(|line| {
+                let (key, value) = line.split_once(':')?;
+                let is_it = key.eq_ignore_ascii_case(name);
+                is_it.then(|| value.trim().to_owned())
+            })
+        };
+        Ok(Some(Self {
+            length: value("content-length").and_then(|text| text.parse().ok()),
+            is_chunked: value("transfer-encoding").is_some(),
+            expects: value("expect").is_some(),
+            lines,
+        }))
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = self.lines.concat().into_bytes();
+        bytes.extend_from_slice(b"\r\n");
+        bytes
+    }
+
+    /// What the request is about.
+    fn asked(&self) -> Asked {
+        let mut words = self.lines[0].split(' ');
+        let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        match method {
+            "POST" if query.contains("delete") => Asked::Remove,
+            "POST" if query.contains("uploadId") => Asked::Complete,
+            "POST" => Asked::Begin,
+            "DELETE" if query.contains("uploadId") => Asked::Abort,
+            "DELETE" => Asked::Remove,
+            "HEAD" => Asked::Head,
+            "GET" if query.contains("list-type") => Asked::List,
+            "GET" => Asked::Get,
+            _ if query.contains("partNumber") => Asked::Part,
+            _ if path.ends_with(".data") => Asked::Data,
+            _ if path.ends_with(".seal") => Asked::Seal,
+            _ if path.contains("/begun/") => Asked::Marker,
+            _ => Asked::Name,
+        }
+    }
+}
+
+/// Serves one connection. Each connection of the client has one to the server.
+fn serve(client: TcpStream, server: u16, state: &Mutex<State>) -> io::Result<()> {
+    client.set_nodelay(true)?;
+    let mut from_client = BufReader::new(client.try_clone()?);
+    let server = TcpStream::connect(("127.0.0.1", server))?;
+    server.set_nodelay(true)?;
+    let mut server = BufReader::new(server);
+    while let Some(head) = Head::read(&mut from_client)? {
+        if head.expects {
+            (&client).write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+        }
+        let asked = head.asked();
+        let evil = chosen(state, asked);
+        if let Some(Evil::Hang(time)) = evil {
+            std::thread::sleep(time);
+            return Ok(());
+        }
+        let mut body = vec![0; usize::try_from(head.length.unwrap_or(0)).unwrap()];
+        from_client.read_exact(&mut body)?;
+        let (sent, received) = (body.len() as u64, 0);
+        let place = {
+            let seen = &mut lock(state).seen;
+            seen.push(Seen {
+                asked,
+                sent,
+                received,
+            });
+            seen.len() - 1
+        };
+        match evil {
+            Some(Evil::Answer(status, code)) => {
+                (&client).write_all(&answer(status, code))?;
+                continue;
+            }
+            Some(Evil::Reset) => return reset(&client),
+            Some(Evil::KillBefore) => return kill(state),
+            _ => {}
+        }
+        server.get_mut().write_all(&head.bytes())?;
+        server.get_mut().write_all(&body)?;
+        let Some(received) = answered((&client, &mut server), asked, evil, state)? else {
+            return Ok(());
+        };
+        if let Some(seen) = lock(state).seen.get_mut(place) {
+            seen.received = received;
+        }
+    }
+    Ok(())
+}
+
+/// Passes the server's answer on. Returns the length of its body, or nothing if the connection ends
+/// here.
+fn answered(
+    (mut client, server): (&TcpStream, &mut BufReader<TcpStream>),
+    asked: Asked,
+    evil: Option<Evil>,
+    state: &Mutex<State>,
+) -> io::Result<Option<u64>> {
+    let Some(head) = Head::read(server)? else {
+        return Ok(None);
+    };
+    let body = match asked {
+        Asked::Head => Vec::new(),
+        _ => content(&head, server)?,
+    };
+    match evil {
+        Some(Evil::LostAnswer) => return reset(client).map(|()| None),
+        Some(Evil::KillAfter) => return kill(state).map(|()| None),
+        Some(Evil::Cut(bytes)) => {
+            client.write_all(&head.bytes())?;
+            client.write_all(&body[..bytes.min(body.len())])?;
+            return client.shutdown(Shutdown::Both).map(|()| None);
+        }
+        _ => {}
+    }
+    client.write_all(&head.bytes())?;
+    client.write_all(&body)?;
+    Ok(Some(body.len() as u64))
+}
+
+/// Makes the end of a connection a reset.
+fn reset(client: &TcpStream) -> io::Result<()> {
+    Ok(rustix::net::sockopt::set_socket_linger(
+        client,
+        Some(Duration::ZERO),
+    )?)
+}
+
+/// The rule for the next request of this kind, if there is one.
+fn chosen(state: &Mutex<State>, asked: Asked) -> Option<Evil> {
+    let mut state = lock(state);
+    let rule = state
+        .rules
+        .iter_mut()
+        .find(|rule| rule.asked == asked && rule.times > 0)?;
+    if rule.skip > 0 {
+        rule.skip -= 1;
+        return None;
+    }
+    rule.times -= 1;
+    Some(rule.evil.clone())
+}
+
+/// The body of an answer, as it came: chunks stay chunks.
+fn content(head: &Head, from: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    if !head.is_chunked {
+        let mut rest = from.take(head.length.unwrap_or(0));
+        rest.read_to_end(&mut body)?;
+        return Ok(body);
+    }
+    loop {
+        let mut line = String::new();
+        from.read_line(&mut line)?;
+        body.extend_from_slice(line.as_bytes());
+        let length = usize::from_str_radix(line.trim(), 16).unwrap_or(0);
+        let mut chunk = vec![0; length + 2];
+        from.read_exact(&mut chunk)?;
+        body.extend_from_slice(&chunk);
+        if length == 0 {
+            return Ok(body);
+        }
+    }
+}
+
+fn answer(status: u16, code: &str) -> Vec<u8> {
+    let body = format!(
+        "<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>on purpose</Message></Error>"
+    );
+    let length = body.len();
+    format!("HTTP/1.1 {status} Evil\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
+}
+
+/// Kills the victim as a power cut would.
+fn kill(state: &Mutex<State>) -> io::Result<()> {
+    let process = loop {
+        let victim = lock(state).victim.take();
+        match victim {
+            Some(process) => break process,
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    let process = rustix::process::Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
+    rustix::process::kill_process(process, rustix::process::Signal::KILL)?;
+    Ok(())
+}

@@ -3,15 +3,32 @@
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use windlass_engine::{METADATA_LIMIT_DEFAULT, SetEntry, SetList, list_sets};
+use windlass_engine::{METADATA_LIMIT_DEFAULT, SetEntry, SetList, SetState, list_sets};
 use windlass_repository::{RepositoryError, has_log};
 
 use crate::devices::STORAGE;
 use crate::error::OperationError;
 
-/// The sets of these directories.
+/// How often directories are listed in which something seems to be damaged.
+const LISTS_MAX: u32 = 8;
+
+/// The sets of these directories. What seems to be damaged may be a set that got its name, or went,
+/// while it was looked at. So damage counts when two lists in a row show the same.
 pub fn list(directories: &[PathBuf]) -> Result<SetList, OperationError> {
-    let mut list = list_sets(STORAGE, directories, METADATA_LIMIT_DEFAULT)?;
+    let once = || list_sets(STORAGE, directories, METADATA_LIMIT_DEFAULT);
+    let mut list = once()?;
+    let mut doubtful = faults(&list);
+    for _ in 1..LISTS_MAX {
+        if doubtful.is_empty() {
+            break;
+        }
+        list = once()?;
+        let now = faults(&list);
+        if now == doubtful {
+            break;
+        }
+        doubtful = now;
+    }
     for set in &mut list.sets {
         // The description has the time of every message. The header has that of its own making,
         // which may be in the second before.
@@ -24,6 +41,22 @@ pub fn list(directories: &[PathBuf]) -> Result<SetList, OperationError> {
     }
     list.sets.sort_by_key(|set| (set.begun_nanos, set.set_id.0));
     Ok(list)
+}
+
+/// What of a list cannot be used, and why. No time is part of it.
+fn faults(list: &SetList) -> Vec<(String, String)> {
+    let of_set = |set: &SetEntry| match &set.state {
+        SetState::Damaged(fault) | SetState::Incomplete(fault) => {
+            Some((set.set_id.to_string(), fault.to_string()))
+        }
+        _ => None,
+    };
+    let unknown = list.unknown.iter();
+    let unknown = unknown.map(|one| {
+        let file = one.file.location.display();
+        (file.to_string(), one.fault.to_string())
+    });
+    list.sets.iter().filter_map(of_set).chain(unknown).collect()
 }
 
 /// Fails if a place has neither a set nor a log. Somebody who stores log without being watched must

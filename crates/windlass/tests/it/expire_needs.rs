@@ -274,3 +274,26 @@ fn a_hold_names_bases_that_it_does_not_reach() {
     let output = windlass(&["hold", &more, "--reason", &long]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output));
 }
+
+/// Sets that get their names, and sets that go, are never damaged for whoever lists the place.
+#[test]
+fn a_list_shows_no_damage_while_sets_come_and_go() {
+    let place = Place::with_accounts(200);
+    let (shop, sets) = place.ends();
+    back_up(&place, &shop, &[]);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let goes_on = || !is_over.load(std::sync::atomic::Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..25 {
+                windlass(&["backup", &shop, "--to", &sets, "--quiet"]);
+                windlass(&["expire", &sets, "--keep-full", "1", "--quiet"]);
+            }
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        while goes_on() {
+            let output = windlass(&["info", &sets]);
+            assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        }
+    });
+}

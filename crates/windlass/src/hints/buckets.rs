@@ -18,6 +18,9 @@ pub fn hint(error: &ObjectError) -> &'static str {
         ObjectError::TooLarge { .. } => {
             "Name more devices, or allow larger parts: part-size below [object]."
         }
+        ObjectError::Request { cause, .. } if cause.contains("certificate") => {
+            "Name a file with the certificate of its authority: ca-file below [object]."
+        }
         _ => match error.fault() {
             Some(Fault::Denied) => {
                 "Are the keys right, and do they allow this? They come from AWS_ACCESS_KEY_ID and \

@@ -429,7 +429,7 @@ fn a_check_refuses_what_the_run_refuses() {
         ("--frame-size", "700000"),
         ("--to", ""),
         ("--to", "nul"),
-        ("--to", "s3://bucket/x"),
+        ("--to", "s3:///x"),
         ("--label", long.as_str()),
     ] {
         let (codes, printed): (Vec<_>, Vec<_>) = ["backup", "check"]

@@ -64,9 +64,9 @@ fn sources_and_devices_that_are_none_are_named() {
         "there is no directory",
     );
     refused(
-        &["backup", &db, "--to", "s3://bucket/x"],
+        &["backup", &db, "--to", "s3:///shop"],
         2,
-        "object stores",
+        "names a bucket after",
     );
     refused(&["backup", &db, "--to", &sets, "--to", "nul"], 2, "nul");
     let twice = place.arg("twice.stripe");

@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use windlass_media::{Codec, LogContent, LogHeader, fitted};
+use windlass_media::{Codec, LogContent, LogHeader};
 use windlass_postgres::{Lsn, Segment, SegmentHead, Timeline};
 
 use crate::content::{Compared, compare};
@@ -22,7 +22,7 @@ use crate::error::{IoContext, RepositoryError};
 use crate::file_name::LogFileName;
 use crate::place::{LogPlace, ObjectName};
 use crate::push::source::Source;
-use crate::push::{FILE_BYTES_MAX, OBJECT_BYTES_MAX, READ_BYTES, now_nanos, put_file};
+use crate::push::{FILE_BYTES_MAX, OBJECT_BYTES_MAX, now_nanos, put_file};
 use crate::ranges::TimelineLog;
 use crate::writer::{FRAME_BYTES, NewObject, Packing};
 
@@ -281,15 +281,8 @@ fn pack(
         content: LogContent::Log,
     };
     let mut object = NewObject::begin(path, &header, packing(request))?;
-    let mut block = Vec::new();
     for Wanted { source, from, to } in group {
-        let mut at = *from;
-        while at < *to {
-            block.resize(fitted(READ_BYTES.min(to.0 - at.0)), 0);
-            source.read(at, &mut block)?;
-            object.append(&block)?;
-            at = Lsn(at.0 + block.len() as u64);
-        }
+        object.append(&source.part_from(*from), to.0 - from.0)?;
         if !source.is_still_there()? {
             return Err(RepositoryError::Reused {
                 path: source.path.clone(),

@@ -218,7 +218,8 @@ impl GrowingLog {
             self.current = Some(self.begin(start)?);
         }
         if let Some(current) = &mut self.current {
-            current.writer.append(&self.pending, &current.path)?;
+            let bytes = self.pending.len() as u64;
+            (current.writer).append(&self.pending[..], bytes, &current.path)?;
         }
         self.pending.clear();
         Ok(())

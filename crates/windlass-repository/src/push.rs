@@ -19,7 +19,7 @@ pub(crate) mod source;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use windlass_media::{Codec, LogContent, LogHeader, fitted, saturated};
+use windlass_media::{Codec, LogContent, LogHeader, saturated};
 use windlass_postgres::{Control, Lsn, Segment};
 
 use crate::content::{Compared, compare};
@@ -31,8 +31,6 @@ use crate::writer::{FRAME_BYTES, NewObject, Packing};
 pub(crate) use file::put_file;
 use source::Source;
 
-/// How much of a segment is read at once. All of it is compressed at the same time.
-pub(crate) const READ_BYTES: u64 = 8 << 20;
 /// No object is longer than this, decoded.
 pub(crate) const OBJECT_BYTES_MAX: u64 = 256 << 20;
 /// Longest file that belongs to a log. The longest is the last segment of an abandoned timeline.
@@ -264,14 +262,8 @@ impl Group {
             content: LogContent::Log,
         };
         let mut object = NewObject::begin(path, &header, packing(request))?;
-        let mut block = vec![0; fitted::<usize, u64>(READ_BYTES.min(first.segment_bytes))];
         for source in &self.segments {
-            let mut at = source.start();
-            while at < source.end() {
-                source.read(at, &mut block)?;
-                object.append(&block)?;
-                at = Lsn(at.0 + block.len() as u64);
-            }
+            object.append(&source.part_from(source.start()), source.segment_bytes)?;
         }
         Ok(object)
     }

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 
 use windlass_engine::durable::{self, NameError};
 use windlass_media::{
-    Codec, LogEnd, LogFrame, LogHeader, LogIndexEntry, crc32c, encode_log_index, fitted, saturated,
+    Codec, FormatError, LogEnd, LogFrame, LogHeader, LogIndexEntry, crc32c, encode_log_index,
+    fitted, saturated,
 };
 
-use crate::compress::Compressor;
+use crate::compress::{Bytes, Compressor, Packed};
 use crate::error::{FormatContext, IoContext, RepositoryError};
 
 /// Decoded bytes of a frame. Large frames compress better; nobody reads a log page by page.
@@ -29,8 +30,13 @@ pub(crate) struct Packing {
 
 /// Frames, appended to a file.
 pub(crate) struct FrameWriter {
-    file: File,
     compressor: Compressor,
+    frames: Frames,
+}
+
+/// Compressed frames in a file.
+struct Frames {
+    file: File,
     hasher: blake3::Hasher,
     index: Vec<LogIndexEntry>,
     /// Where the next frame goes.
@@ -55,14 +61,16 @@ impl FrameWriter {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&bytes);
         Ok(Self {
-            file,
-            compressor: Compressor::new(packing.codec, packing.threads).of(path)?,
-            hasher,
-            index: Vec::new(),
-            offset: bytes.len() as u64,
-            position: header.start,
-            durable: header.start,
-            stored_bytes: bytes.len() as u64,
+            compressor: compressor(packing).of(path)?,
+            frames: Frames {
+                file,
+                hasher,
+                index: Vec::new(),
+                offset: bytes.len() as u64,
+                position: header.start,
+                durable: header.start,
+                stored_bytes: bytes.len() as u64,
+            },
         })
     }
 
@@ -74,58 +82,87 @@ impl FrameWriter {
         (packing, path): (Packing, &Path),
     ) -> Result<Self, RepositoryError> {
         Ok(Self {
-            file,
-            compressor: Compressor::new(packing.codec, packing.threads).of(path)?,
-            hasher,
-            index,
-            offset,
-            position,
-            durable: position,
-            stored_bytes: offset,
+            compressor: compressor(packing).of(path)?,
+            frames: Frames {
+                file,
+                hasher,
+                index,
+                offset,
+                position,
+                durable: position,
+                stored_bytes: offset,
+            },
         })
     }
 
     pub(crate) fn file(&self) -> &File {
-        &self.file
+        &self.frames.file
     }
 
     pub(crate) fn position(&self) -> u64 {
-        self.position
+        self.frames.position
     }
 
     pub(crate) fn durable(&self) -> u64 {
-        self.durable
+        self.frames.durable
     }
 
     pub(crate) fn stored_bytes(&self) -> u64 {
-        self.stored_bytes
+        self.frames.stored_bytes
     }
 
     pub(crate) fn frames(&self) -> u32 {
-        saturated(self.index.len())
+        saturated(self.frames.index.len())
     }
 
-    /// Appends bytes that follow those before.
-    pub(crate) fn append(&mut self, raw: &[u8], path: &Path) -> Result<(), RepositoryError> {
-        for packed in self.compressor.pack(raw, FRAME_BYTES as usize) {
-            let frame = LogFrame {
-                position: self.position,
-                codec: packed.codec,
-                stored_bytes: fitted(packed.stored.len()),
-                decoded_bytes: packed.decoded_bytes,
-                stored_crc: crc32c(&packed.stored),
-                decoded_crc: packed.decoded_crc,
-                unsynced_bytes: saturated(self.position - self.durable),
-            };
-            self.index.push(LogIndexEntry {
-                position: self.position,
-                offset: self.offset,
-            });
-            let mut bytes = frame.encode();
-            bytes.extend_from_slice(&packed.stored);
-            self.put(&bytes, path)?;
-            self.position = frame.end();
-        }
+    /// Appends the first bytes of a source, which follow those before.
+    pub(crate) fn append(
+        &mut self,
+        source: &(impl Bytes + ?Sized),
+        bytes: u64,
+        path: &Path,
+    ) -> Result<(), RepositoryError> {
+        let frames = &mut self.frames;
+        let compressor = &mut self.compressor;
+        compressor.pack(source, bytes, |packed| frames.append(packed, path))
+    }
+
+    /// Makes everything durable that was appended.
+    pub(crate) fn sync(&mut self, path: &Path) -> Result<(), RepositoryError> {
+        self.frames.file.sync_data().doing("sync", path)?;
+        self.frames.durable = self.frames.position;
+        Ok(())
+    }
+
+    /// Appends index and end, and syncs.
+    pub(crate) fn finish(&mut self, path: &Path) -> Result<(), RepositoryError> {
+        self.frames.finish(path)
+    }
+}
+
+fn compressor(packing: Packing) -> Result<Compressor, FormatError> {
+    Compressor::new(packing.codec, packing.threads, FRAME_BYTES as usize)
+}
+
+impl Frames {
+    fn append(&mut self, packed: Packed<'_>, path: &Path) -> Result<(), RepositoryError> {
+        let frame = LogFrame {
+            position: self.position,
+            codec: packed.codec,
+            stored_bytes: fitted(packed.stored.len()),
+            decoded_bytes: packed.decoded_bytes,
+            stored_crc: crc32c(packed.stored),
+            decoded_crc: packed.decoded_crc,
+            unsynced_bytes: saturated(self.position - self.durable),
+        };
+        self.index.push(LogIndexEntry {
+            position: self.position,
+            offset: self.offset,
+        });
+        let mut bytes = frame.encode();
+        bytes.extend_from_slice(packed.stored);
+        self.put(&bytes, path)?;
+        self.position = frame.end();
         Ok(())
     }
 
@@ -137,18 +174,10 @@ impl FrameWriter {
         Ok(())
     }
 
-    /// Makes everything durable that was appended.
-    pub(crate) fn sync(&mut self, path: &Path) -> Result<(), RepositoryError> {
-        self.file.sync_data().doing("sync", path)?;
-        self.durable = self.position;
-        Ok(())
-    }
-
-    /// Appends index and end, and syncs.
-    pub(crate) fn finish(&mut self, path: &Path) -> Result<(), RepositoryError> {
+    fn finish(&mut self, path: &Path) -> Result<(), RepositoryError> {
         let index = encode_log_index(&self.index);
         let end = LogEnd {
-            frames: self.frames(),
+            frames: saturated(self.index.len()),
             end: self.position,
             index_offset: self.offset,
             index_crc: crc32c(&index),
@@ -182,8 +211,13 @@ impl NewObject {
         Ok(Self { writer, temporary })
     }
 
-    pub(crate) fn append(&mut self, raw: &[u8]) -> Result<(), RepositoryError> {
-        self.writer.append(raw, &self.temporary)
+    /// Appends the first bytes of a source.
+    pub(crate) fn append(
+        &mut self,
+        source: &(impl Bytes + ?Sized),
+        bytes: u64,
+    ) -> Result<(), RepositoryError> {
+        self.writer.append(source, bytes, &self.temporary)
     }
 
     /// Completes the object and gives it its name. `None` if another object has the name.

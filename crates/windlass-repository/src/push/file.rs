@@ -3,7 +3,7 @@
 use windlass_media::{LogContent, LogHeader, fitted};
 use windlass_postgres::Lsn;
 
-use super::{Pushed, READ_BYTES, now_nanos};
+use super::{Pushed, now_nanos};
 use crate::content::{Compared, compare};
 use crate::error::RepositoryError;
 use crate::file_name::LogFileName;
@@ -50,9 +50,7 @@ pub(crate) fn put_file(
         content: LogContent::File(name.to_owned()),
     };
     let mut object = NewObject::begin(&path, &header, packing)?;
-    for block in content.chunks(fitted::<usize, u64>(READ_BYTES)) {
-        object.append(block)?;
-    }
+    object.append(content, content.len() as u64)?;
     let sealed = match is_damaged {
         true => Some(object.seal_over(&path)?),
         false => object.seal(&path)?,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use windlass_postgres::{Lsn, Segment, SegmentHead};
 
+use crate::compress::Bytes;
 use crate::error::{IoContext, RepositoryError};
 
 /// A segment in a file of the server.
@@ -69,8 +70,35 @@ impl Source {
         self.file.metadata().doing("examine", &self.path)
     }
 
+    /// Its bytes from a position on.
+    pub(crate) fn part_from(&self, from: Lsn) -> SourcePart<'_> {
+        SourcePart { source: self, from }
+    }
+
     pub(crate) fn read(&self, at: Lsn, into: &mut [u8]) -> Result<(), RepositoryError> {
         let read = self.file.read_exact_at(into, at.0 - self.start().0);
         read.doing("read", &self.path)
+    }
+}
+
+/// The bytes of a segment from a position on.
+pub(crate) struct SourcePart<'a> {
+    source: &'a Source,
+    from: Lsn,
+}
+
+impl Bytes for SourcePart<'_> {
+    fn part<'a>(
+        &'a self,
+        at: u64,
+        bytes: usize,
+        memory: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], RepositoryError> {
+        if memory.len() < bytes {
+            *memory = vec![0; bytes];
+        }
+        let into = &mut memory[..bytes];
+        self.source.read(Lsn(self.from.0 + at), into)?;
+        Ok(into)
     }
 }

@@ -191,6 +191,20 @@ fn taken(request: &ArchiveGetRequest, place: &LogPlace, name: &LogFileName) -> O
         .unwrap_or_default()
 }
 
+/// Whether segments after the one that the request names are to be fetched ahead, and nobody does:
+/// [`archive_get_ahead`] does it.
+pub fn archive_get_has_more(caller: &Caller, request: &ArchiveGetRequest, ahead: usize) -> bool {
+    let is_wanted = || -> Result<bool, OperationError> {
+        let (place, name) = wanted(caller, request)?;
+        let (Some(root), LogFileName::Segment(name)) = (&request.spool, name) else {
+            return Ok(false);
+        };
+        Ok(Spool::of(root, &place)?.is_wanted((&name, ahead))?)
+    };
+    // Without it each segment waits for its own request, which meets the cause.
+    is_wanted().unwrap_or_default()
+}
+
 /// Fetches the segments after the one that the request names, for the next requests. Returns how
 /// many are there.
 pub fn archive_get_ahead(

@@ -127,7 +127,7 @@ pub mod watch;
 
 pub use archive::{
     ArchiveGetRequest, ArchivePushRequest, ArchivePushed, LOOK_AHEAD_DEFAULT, archive_get,
-    archive_get_ahead, archive_push, archive_push_ahead,
+    archive_get_ahead, archive_get_has_more, archive_push, archive_push_ahead,
 };
 pub use backup::{
     BackupOutcome, BackupRequest, DatabaseLogOutcome, LogBackedUp, LogBackupOutcome,

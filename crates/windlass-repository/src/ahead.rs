@@ -108,7 +108,9 @@ impl Ahead {
         };
         let name = segment_name(&next).unwrap_or_default();
         let is_ready = is_ready(next.parent().unwrap_or(Path::new(".")), &name);
-        Ok(is_ready && !self.groups()?.iter().any(|group| group.has(&name)))
+        let is_new = is_ready && !self.groups()?.iter().any(|group| group.has(&name));
+        // Whoever has the turn goes on to it.
+        Ok(is_new && self.directory.turn()?.is_some())
     }
 
     /// What ended the last run that stored ahead, told once.

@@ -86,6 +86,19 @@ impl Spool {
         }
     }
 
+    /// Whether the segments after this one are to be fetched: nobody does it, and no more than half
+    /// of those that are wanted are here. To start a process for each segment that was taken would
+    /// cost as much as to fetch it.
+    pub fn is_wanted(&self, (name, ahead): (&str, usize)) -> Result<bool, RepositoryError> {
+        let is_segment =
+            |one: &str| matches!(LogFileName::parse(one), Some(LogFileName::Segment(_)));
+        let names = self.directory.names()?;
+        let behind = names
+            .iter()
+            .filter(|one| is_segment(one) && one.as_str() > name);
+        Ok(behind.count() <= ahead / 2 && self.directory.turn()?.is_some())
+    }
+
     /// Fetches the segments after this one, up to the end of the log, and removes all others.
     /// Returns how many are here then. Does nothing if somebody else fetches.
     pub fn fill(

@@ -76,6 +76,30 @@ fn the_next_segments_are_there_before_they_are_asked_for() {
 }
 
 #[test]
+fn more_is_fetched_when_half_of_it_is_taken_and_nobody_fetches() {
+    let ahead = Ahead::new(&[5, 6, 7, 8, 9]);
+    let is_wanted = |number, ahead_of| {
+        let spool = ahead.spool();
+        spool.is_wanted((&name(1, number), ahead_of)).unwrap()
+    };
+    assert!(is_wanted(5, 3));
+    assert_eq!(ahead.fill(5), 3);
+    assert!(!is_wanted(5, 3));
+    // A directory in which half is enough: two of four.
+    assert!(ahead.taken(6).is_some());
+    assert!(!is_wanted(6, 3) && is_wanted(6, 4));
+    assert!(ahead.taken(7).is_some());
+    assert!(is_wanted(7, 3));
+    // Somebody has the turn.
+    let directory = std::fs::read_dir(&ahead.root).unwrap().next().unwrap();
+    let lock = std::fs::File::open(directory.unwrap().path().join("lock")).unwrap();
+    lock.lock().unwrap();
+    assert!(!is_wanted(7, 3));
+    lock.unlock().unwrap();
+    assert!(is_wanted(7, 3));
+}
+
+#[test]
 fn a_segment_that_the_place_has_not_whole_is_not_kept() {
     let ahead = Ahead::new(&[5, 7]);
     let gap = ahead.spool().fill(&ahead.place.log(), (&name(1, 5), 3), 1);

@@ -3,8 +3,8 @@
 use std::process::{Command, Stdio};
 
 use windlass_operations::{
-    ArchiveGetRequest, ArchivePushRequest, archive_get, archive_get_ahead, archive_push,
-    archive_push_ahead,
+    ArchiveGetRequest, ArchivePushRequest, archive_get, archive_get_ahead, archive_get_has_more,
+    archive_push, archive_push_ahead,
 };
 use windlass_repository::{Fetched, Pushed};
 
@@ -72,7 +72,9 @@ pub fn get(global: &Global, arguments: &ArchiveGet) -> Result<Code, Failure> {
         return Ok(Code::Done);
     }
     let fetched = archive_get(&caller, &request)?;
-    if let (Fetched::Complete { .. }, Some(_)) = (fetched, &arguments.spool) {
+    if matches!(fetched, Fetched::Complete { .. })
+        && archive_get_has_more(&caller, &request, arguments.ahead)
+    {
         fill_beside();
     }
     if global.json {

@@ -20,6 +20,7 @@
 //! command line win. A mistake in a file is an error that names the file and the line, whatever
 //! command runs. So nobody finds it only in the night when that command is needed.
 
+mod brief;
 mod buckets;
 mod defaults;
 pub mod edit;
@@ -44,10 +45,22 @@ use file::Config;
 
 /// Parses the command line. It wins over the environment, which wins over the configuration.
 pub fn parse(arguments: &[OsString]) -> Result<Cli, Failed> {
-    let command = cli();
+    if let Some(brief) = brief::of(arguments) {
+        match parse_as(flags(brief), arguments) {
+            Err(Failed::Clap(_)) => {}
+            parsed => return parsed,
+        }
+    }
+    parse_as(cli(), arguments)
+}
+
+fn parse_as(command: clap::Command, arguments: &[OsString]) -> Result<Cli, Failed> {
     let said = databases_said(&command, arguments);
     let config = Config::load(arguments, said.writes)?;
-    defaults::check(&command, &config)?;
+    if !config.is_empty() {
+        // Of a brief command line, too: whatever command runs, a mistake is found.
+        defaults::check(&cli(), &config)?;
+    }
     // This comes first: if a database's name is unknown, its options are unknown too.
     check_names(&config, &said.databases)?;
     let mut with_defaults = defaults::apply(command, &config, &said)?;

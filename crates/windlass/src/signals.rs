@@ -75,12 +75,17 @@ pub fn end_on_abort(code: u8) {
     ));
 }
 
-/// Whether the caller wants this process to ignore a signal. `nohup` wants that for SIGHUP.
-pub fn is_ignored(signal: i32) -> bool {
-    // SigIgn in /proc/self/status has one bit for each signal; the lowest bit is signal 1.
+/// The signals that the caller wants this process to ignore: one bit for each; the lowest is signal
+/// 1.
+static IGNORED: LazyLock<u64> = LazyLock::new(|| {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut lines = status.lines();
     let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
-    mask.unwrap_or(0) >> (signal - 1) & 1 == 1
+    mask.unwrap_or(0)
+});
+
+/// Whether the caller wants this process to ignore a signal. `nohup` wants that for SIGHUP.
+pub fn is_ignored(signal: i32) -> bool {
+    *IGNORED >> (signal - 1) & 1 == 1
 }

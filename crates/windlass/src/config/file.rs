@@ -92,6 +92,19 @@ pub struct Config {
 }
 
 impl Config {
+    /// Whether nothing is configured.
+    pub fn is_empty(&self) -> bool {
+        let Self {
+            every,
+            commands,
+            databases,
+            repositories,
+            buckets,
+        } = self;
+        let sections = [commands, databases, repositories, buckets];
+        every.is_empty() && sections.iter().all(|section| section.is_empty())
+    }
+
     /// The database that a word means: its name, also with the name of a snapshot behind an `@`.
     pub fn database(&self, word: &str) -> Option<&Section> {
         let of_snapshot = || self.databases.get(word.rsplit_once('@')?.0);

@@ -295,3 +295,103 @@ fn a_name_like_a_configured_one_is_asked_back() {
     let error = parsed(SHOP, &["plan", "warehouse"]).unwrap_err();
     assert!(error.contains("The configuration names shop."), "{error}");
 }
+
+#[test]
+fn a_brief_command_line_means_what_it_means_as_part_of_the_whole() {
+    let push = ["archive-push", "pg_wal/0A", "--to", "/place"];
+    let get = ["archive-get", "0A", "pg_wal/R", "--from", "/place"];
+    let lines: [&[&str]; 9] = [
+        &push,
+        &get,
+        &[
+            "--json",
+            "--log",
+            "archive-get",
+            "archive-push",
+            "p",
+            "--to=/x",
+        ],
+        &[
+            "archive-push",
+            "--quiet",
+            "p",
+            "--to",
+            "/x",
+            "--compress",
+            "zstd:-3",
+        ],
+        &[
+            "archive-push",
+            "p",
+            "--to",
+            "/x",
+            "--look-ahead",
+            "3",
+            "--fill",
+            "--spool",
+            "s",
+        ],
+        &[
+            "archive-get",
+            "n",
+            "p",
+            "--from",
+            "/x",
+            "--spool",
+            "s",
+            "--ahead",
+            "2",
+        ],
+        // These are not understood, whichever way.
+        &["archive-push", "p"],
+        &["archive-push", "--help"],
+        &["--log", "archive-push", "status"],
+    ];
+    for line in lines {
+        let words: Vec<OsString> = ["windlass"]
+            .iter()
+            .chain(line)
+            .map(OsString::from)
+            .collect();
+        let brief = brief::of(&words).expect("it names such a command");
+        let whole = parse_as(cli(), &words).map(|cli| format!("{cli:?}"));
+        let both = match (parse_as(flags(brief), &words), &whole) {
+            (Ok(brief), Ok(whole)) => format!("{brief:?}") == *whole,
+            (Err(Failed::Clap(_)), _) => true,
+            _ => false,
+        };
+        assert!(both, "{line:?}");
+        let read = parse(&words).map(|cli| format!("{cli:?}"));
+        let text = |read: Result<String, Failed>| match read {
+            Err(Failed::Clap(error)) => error.to_string(),
+            Err(Failed::Config(failure)) => format!("{failure:?}"),
+            Ok(cli) => cli,
+        };
+        assert_eq!(text(read), text(whole), "{line:?}");
+    }
+    for line in [&push[..], &get] {
+        let words: Vec<OsString> = line.iter().map(OsString::from).collect();
+        let command = brief::of(&words).expect("it names such a command");
+        assert_eq!(command.get_subcommands().count(), 1);
+    }
+    assert!(brief::of(&["windlass".into(), "backup".into()]).is_none());
+}
+
+#[test]
+fn a_mistake_in_the_configuration_is_found_by_a_brief_command_line_too() {
+    let push = ["archive-push", "p", "--to", "/place"];
+    for wrong in [
+        "[backup]\nbufers = 9\n",
+        "[bakup]\n",
+        "[backup]\nbuffers = \"many\"\n",
+    ] {
+        let found = parsed(wrong, &push).unwrap_err();
+        assert!(found.contains("windlass.toml, line"), "{found}");
+    }
+    let place = "[archive-push]\nto = \"/configured\"\n";
+    let cli = parsed(place, &["archive-push", "p"]).unwrap();
+    let cli::Command::ArchivePush(push) = cli.command else {
+        panic!("not a push")
+    };
+    assert_eq!(push.to, PathBuf::from("/configured"));
+}

@@ -32,6 +32,7 @@ pub use choose::{Chosen, choose};
 pub use database::Configured;
 pub use error::{DatabaseSets, PlaceError, SetName};
 pub use identity::Identity;
+pub(crate) use identity::by_database;
 pub(crate) use listed::check_used;
 pub use listed::{list, names, short_id};
 pub use named::Named;

@@ -10,7 +10,7 @@ use windlass_engine::media::{BackupType, SetId};
 use windlass_engine::{EngineError, METADATA_LIMIT_DEFAULT, OpenSet, SetEntry, SetState};
 
 use crate::devices::STORAGE;
-use crate::places::Identity;
+use crate::places::{Identity, by_database};
 
 /// Why sets cannot be restored although all their stripes are there.
 pub type BaseFaults = BTreeMap<SetId, EngineError>;
@@ -78,24 +78,15 @@ pub(crate) fn with_bases<'a>(sets: &'a [SetEntry], places: &[PathBuf]) -> Vec<&'
 
 /// The chains of these sets; none if no set builds on another one.
 pub(super) fn chains_of(sets: &[SetEntry], faults: &BaseFaults) -> Vec<ChainInfo> {
-    let mut databases: Vec<Identity> = Vec::new();
-    for of in sets.iter().filter_map(Identity::of) {
-        if !databases.iter().any(|known| known.is_same(&of)) {
-            databases.push(of);
-        }
-    }
-    let chains = databases.into_iter().filter_map(|of| {
-        let own = sets.iter().filter(|set| {
-            let identity = Identity::of(set);
-            identity.is_some_and(|identity| identity.is_same(&of))
+    let chains = by_database(sets.iter())
+        .into_iter()
+        .filter_map(|(of, own)| {
+            let is_chain = own.iter().any(|set| base_of(set).is_some());
+            is_chain.then(|| ChainInfo {
+                links: links(&own, faults),
+                of,
+            })
         });
-        let own: Vec<_> = own.collect();
-        let is_chain = own.iter().any(|set| base_of(set).is_some());
-        is_chain.then(|| ChainInfo {
-            links: links(&own, faults),
-            of,
-        })
-    });
     chains.collect()
 }
 

@@ -3,7 +3,7 @@
 //! Windlass never takes a set from below: it only says where sets are. The look is bounded, because
 //! the directory may be any directory of the machine.
 
-use std::fs::read_dir;
+use std::fs::{DirEntry, read_dir};
 use std::path::{Path, PathBuf};
 
 use windlass_engine::{STRIPE_SUFFIX, SetState};
@@ -17,8 +17,9 @@ const NAMES_MAX: usize = 10_000;
 
 /// The directories below these that hold sets, each with how many it holds.
 pub fn places(above: &[PathBuf]) -> Vec<(PathBuf, usize)> {
-    let mut below: Vec<_> = above.iter().flat_map(|place| entries(place)).collect();
-    below.retain(|path| path.is_dir() && !above.contains(path));
+    let entries = above.iter().flat_map(|place| entries(place));
+    let directories = entries.filter(is_directory).map(|entry| entry.path());
+    let mut below: Vec<_> = directories.filter(|path| !above.contains(path)).collect();
     below.sort();
     below.truncate(LOOKED_AT_MAX);
     let with_count = |path: PathBuf| {
@@ -31,8 +32,8 @@ pub fn places(above: &[PathBuf]) -> Vec<(PathBuf, usize)> {
 /// How many sets are in a directory. A directory without the name of a stripe is not read on.
 fn sets(place: &Path) -> usize {
     let ending = STRIPE_SUFFIX.trim_start_matches('.');
-    let is_stripe = |path: &PathBuf| path.extension().is_some_and(|end| end == ending);
-    if !entries(place).any(|path| is_stripe(&path)) {
+    let is_stripe = |path: &Path| path.extension().is_some_and(|end| end == ending);
+    if !entries(place).any(|entry| is_stripe(&entry.path())) {
         return 0;
     }
     let sets = list(&[place.to_owned()]).unwrap_or_default().sets;
@@ -41,7 +42,15 @@ fn sets(place: &Path) -> usize {
 }
 
 /// What lies in a directory, as far as this user may see it.
-fn entries(place: &Path) -> impl Iterator<Item = PathBuf> {
+fn entries(place: &Path) -> impl Iterator<Item = DirEntry> {
     let entries = read_dir(place).into_iter().flatten().take(NAMES_MAX);
-    entries.filter_map(|entry| Some(entry.ok()?.path()))
+    entries.filter_map(Result::ok)
+}
+
+/// Whether it is a directory, or a link to one. The list of names says it of all but links.
+fn is_directory(entry: &DirEntry) -> bool {
+    match entry.file_type() {
+        Ok(kind) if kind.is_symlink() => entry.path().is_dir(),
+        kind => kind.is_ok_and(|kind| kind.is_dir()),
+    }
 }

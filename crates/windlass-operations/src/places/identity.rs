@@ -1,11 +1,13 @@
 //! Which database a set belongs to, as far as the set says it: the keys of databases, and their
 //! names.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 use windlass_engine::{SetAbout, SetEntry};
 
 /// A database, as the sets of a place name it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity {
     /// What kind of database.
     kind: String,
@@ -95,14 +97,85 @@ impl std::fmt::Display for Identity {
 
 /// The databases of these sets, each with its newest set.
 pub(super) fn databases<'a>(sets: &[&'a SetEntry]) -> Vec<(Identity, &'a SetEntry)> {
-    let mut found: Vec<(Identity, &SetEntry)> = Vec::new();
-    for set in sets.iter().rev() {
+    let newest_first = sets.iter().rev().copied();
+    let found = by_database(newest_first).into_iter();
+    found.map(|(of, own)| (of, own[0])).collect()
+}
+
+/// The sets of each database, in the order in which they come, and the databases in that of their
+/// first sets. A place may hold ten thousand sets of a hundred databases, so each set is looked at
+/// once. Sets that do not say their database are left out.
+pub(crate) fn by_database<'a>(
+    sets: impl Iterator<Item = &'a SetEntry>,
+) -> Vec<(Identity, Vec<&'a SetEntry>)> {
+    let mut numbers: BTreeMap<(String, String), usize> = BTreeMap::new();
+    let mut found: Vec<(Identity, Vec<&SetEntry>)> = Vec::new();
+    for set in sets {
         let Some(of) = Identity::of(set) else {
             continue;
         };
-        if !found.iter().any(|(other, _)| other.is_same(&of)) {
-            found.push((of, *set));
+        let number = numbers.entry((of.kind.clone(), of.key.clone()));
+        let number = *number.or_insert(found.len());
+        match found.get_mut(number) {
+            Some((_, own)) => own.push(set),
+            None => found.push((of, vec![set])),
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::SetState;
+    use windlass_engine::media::{BackupType, SetId};
+
+    use super::*;
+
+    fn entry(number: u8, database: Option<Value>) -> SetEntry {
+        SetEntry {
+            set_id: SetId([number; 16]),
+            begun_nanos: i64::from(number),
+            is_dated: true,
+            stripe_count: 1,
+            stripes: Vec::new(),
+            about: database.map(|database| SetAbout {
+                backup_type: BackupType::Full,
+                base: None,
+                started: String::new(),
+                finished: String::new(),
+                file_bytes: 0,
+                read_bytes: None,
+                database,
+            }),
+            state: SetState::Sealed,
+            holds: Vec::new(),
+            may_have_base: false,
+        }
+    }
+
+    #[test]
+    fn sets_of_one_key_are_together_in_their_order_whatever_their_database_was_called() {
+        let cluster = |key: &str, name: &str| serde_json::json!({"kind": "postgresql", "system_identifier": key, "name": name});
+        let file = |path: &str| serde_json::json!({"kind": "sqlite", "path": path});
+        let sets = [
+            entry(1, Some(cluster("7", "main"))),
+            entry(2, Some(file("7"))),
+            entry(3, None),
+            entry(4, Some(cluster("8", "main"))),
+            entry(5, Some(cluster("7", "old"))),
+            entry(6, Some(file("7"))),
+        ];
+        let shown = |found: Vec<(Identity, Vec<&SetEntry>)>| -> Vec<(String, Vec<u8>)> {
+            let numbers = |own: Vec<&SetEntry>| own.iter().map(|set| set.set_id.0[0]).collect();
+            let one = |(of, own): (Identity, Vec<&SetEntry>)| (of.key().to_owned(), numbers(own));
+            found.into_iter().map(one).collect()
+        };
+        let expected = [("7", vec![1, 5]), ("7", vec![2, 6]), ("8", vec![4])];
+        let expected = expected.map(|(key, own)| (key.to_owned(), own));
+        assert_eq!(shown(by_database(sets.iter())), expected);
+        let all: Vec<_> = sets.iter().collect();
+        let newest = databases(&all).into_iter();
+        let newest: Vec<_> = newest.map(|(_, set)| set.set_id.0[0]).collect();
+        assert_eq!(newest, [6, 5, 4]);
+    }
 }

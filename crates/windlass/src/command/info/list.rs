@@ -1,6 +1,8 @@
 //! `windlass info DIRECTORY`: one line for each set, the newest last; with `--long` everything
 //! about each.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use windlass_engine::media::BackupType;
@@ -139,7 +141,8 @@ fn short(sets: &[SetEntry], faults: &BaseFaults) {
         return;
     }
     let now = Timestamp::now();
-    let all: Vec<_> = sets.iter().filter_map(Identity::of).collect();
+    // Each row is compared with every database, and there may be many more sets than those.
+    let all: BTreeSet<_> = sets.iter().filter_map(Identity::of).collect();
     let row = |set: &SetEntry| row(set, now, &all, faults.get(&set.set_id));
     let rows: Vec<Row> = sets.iter().map(row).collect();
     let heads = HEADS.map(str::to_owned);
@@ -164,7 +167,7 @@ fn short(sets: &[SetEntry], faults: &BaseFaults) {
 }
 
 /// The name of a database among these, with its key if two have the same name.
-fn database(of: &Identity, all: &[Identity]) -> String {
+fn database(of: &Identity, all: &BTreeSet<Identity>) -> String {
     let is_namesake = |other: &Identity| other.name() == of.name() && !other.is_same(of);
     match all.iter().any(is_namesake) {
         false => of.name().to_owned(),
@@ -173,7 +176,12 @@ fn database(of: &Identity, all: &[Identity]) -> String {
     }
 }
 
-fn row(set: &SetEntry, now: Timestamp, all: &[Identity], fault: Option<&EngineError>) -> Row {
+fn row(
+    set: &SetEntry,
+    now: Timestamp,
+    all: &BTreeSet<Identity>,
+    fault: Option<&EngineError>,
+) -> Row {
     let of = Identity::of(set);
     let unknown = || "?".to_owned();
     let about = set.about.as_ref();

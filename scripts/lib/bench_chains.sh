@@ -6,7 +6,7 @@
 # A round of a contest is one run of each contender, in turns. What one run left is removed before the next, not timed.
 set -euo pipefail
 
-chain_parts=(differential restore open archive receive sqlite)
+chain_parts=(differential restore open archive receive sqlite listing)
 # Tuples of a page of pgbench_accounts. One row of every hundredth page changes.
 rows_of_a_page=61
 
@@ -244,6 +244,31 @@ chains_sqlite() {
     as_server sqlite3 "$(out source)/shop.db" "UPDATE account SET balance = balance + 1 WHERE id % 4000 = 1" >/dev/null
     contest chain-sqlite run_windlass_sqlite_full run_windlass_sqlite_diff
     row "SQLite: differential after 1 % of the pages changed" windlass_sqlite_diff "our full" windlass_sqlite_full 0.25 chain-sqlite
+    as_server rm -rf "$bench_dir/out"
+    server_dir "$bench_dir/out"
+}
+
+# --- many sets of many databases ---
+
+run_windlass_info() {
+    timed "$windlass" info "$(out listed)"
+}
+
+# The last few are incremental sets, so that chains are drawn.
+chains_listing() {
+    fresh "$(out source)"
+    fresh "$(out listed)"
+    as_server sqlite3 "$(out source)/shop-0.db" "CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO item VALUES (1, 'a')"
+    note "making $listed_sets sets of 100 databases"
+    as_server bash -c "set -e
+        for n in {1..99}; do cp '$(out source)/shop-0.db' '$(out source)/shop-'\$n.db; done
+        for ((n = 0; n < $listed_sets; n++)); do
+            kind=full
+            ((n < $listed_sets - 3)) || kind=incr
+            '$windlass' backup '$(out source)/shop-'\$((n % 100)).db --to '$(out listed)' --type \$kind --no-prediction --no-history --quiet
+        done"
+    contest chain-listing run_windlass_info
+    figure "list of $listed_sets sets of 100 databases, seconds" "$(median_of chain-listing windlass_info)" 2
     as_server rm -rf "$bench_dir/out"
     server_dir "$bench_dir/out"
 }

@@ -50,7 +50,7 @@ use crate::resource::StageName;
 use crate::shared::{Shared, spawn};
 pub use class::PageClass;
 use compressor::{Chunk, Compressor};
-use encoding::{FrameEncoder, PageCounts};
+pub use encoding::{Encoded, FrameEncoder, PageCounts};
 pub use pages::{PageHook, Pages};
 use reader::{Filled, Reader};
 pub(crate) use sealing::READ_BYTES;

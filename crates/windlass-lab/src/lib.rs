@@ -81,7 +81,7 @@ pub use points::{Knee, Operation, Pattern, Point};
 pub use probe::{CODECS, FLIGHT_BYTES_MAX, ProbeRequest, measure_codecs, measure_memory, probe};
 pub use profile::{CpuProfile, DeviceId, Profile, Worse, profiles_directory};
 pub use rehearsal::{Corpus, Rehearsal, SETUPS, SetUp, rehearse};
-pub use sample::{Sample, plain_files};
+pub use sample::{Extent, Sample, plain_files};
 pub use setting::{LabFault, LabSetting};
 pub use simulate::{Job, Outcome, simulate};
 pub use speeds::{CodecSpeed, MemorySpeeds, Speeds};

@@ -59,7 +59,8 @@ pub fn try_pages(
 ) -> Result<PageTrial, LabError> {
     let sample = Sample::of_files(files, SAMPLE_BYTES)?;
     let extents = sample.extents.iter();
-    let frames: Vec<&[u8]> = extents.flat_map(|one| one.chunks(FRAME_BYTES)).collect();
+    let frames = extents.flat_map(|one| one.bytes.chunks(FRAME_BYTES));
+    let frames: Vec<&[u8]> = frames.collect();
     let mut ways = Vec::new();
     for codec in codecs {
         let mut trial = Bench::new(*codec)?;

@@ -9,27 +9,51 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use windlass_engine::media::fitted;
+use windlass_engine::PageClass;
+use windlass_engine::media::{PageLayout, fitted};
 
 use crate::error::LabError;
 
 /// Bytes read at a place.
 const EXTENT_BYTES: u64 = 1024 * 1024;
+/// The longest page of a database is a multiple of all shorter ones.
+const PAGE_BYTES_MAX: u64 = 64 * 1024;
 const SEED: u64 = 0x5eed_0f57_0a6e;
 
 /// Extents of a database.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
     /// What was read, in pieces of at most one extent.
-    pub extents: Vec<Vec<u8>>,
+    pub extents: Vec<Extent>,
+    /// How pages of the files are laid out.
+    pub(crate) layouts: Vec<PageLayout>,
     /// Bytes of all files.
     pub total_bytes: u64,
+}
+
+/// A piece of a file.
+#[derive(Clone, Debug, Default)]
+pub struct Extent {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Which of the layouts its pages have, if that is known.
+    pub(crate) layout: Option<usize>,
 }
 
 impl Sample {
     /// Reads at most `bytes` from `files`; if they are smaller, all of them.
     pub fn of_files(files: &[PathBuf], bytes: u64) -> Result<Self, LabError> {
+        Self::of_relations(files, bytes, |_| None)
+    }
+
+    /// The same, of files whose pages have classes: a backup takes them apart.
+    pub fn of_relations(
+        files: &[PathBuf],
+        bytes: u64,
+        class: impl Fn(&Path) -> Option<Arc<PageClass>>,
+    ) -> Result<Self, LabError> {
         let mut sizes = Vec::new();
         for file in files {
             match fs::metadata(file) {
@@ -42,41 +66,66 @@ impl Sample {
         let total_bytes: u64 = sizes.iter().map(|(_, size)| size).sum();
         let extents = total_bytes.div_ceil(EXTENT_BYTES);
         let mut sample = Self {
-            extents: Vec::new(),
             total_bytes,
+            ..Self::default()
         };
+        let mut classes: Vec<Arc<PageClass>> = Vec::new();
         for extent in places(extents, bytes.div_ceil(EXTENT_BYTES)) {
-            sample.read(&sizes, extent * EXTENT_BYTES)?;
+            if let Some((path, bytes)) = read(&sizes, extent * EXTENT_BYTES)? {
+                let layout = class(path).map(|class| index_of(&mut classes, &class));
+                sample.extents.push(Extent { bytes, layout });
+            }
         }
+        let layouts = classes.iter().map(|class| class.layout().clone());
+        sample.layouts = layouts.collect();
         Ok(sample)
-    }
-
-    /// Reads the extent at a position of all files laid end to end. It stops at the end of the
-    /// file.
-    fn read(&mut self, files: &[(&PathBuf, u64)], mut position: u64) -> Result<(), LabError> {
-        for (path, size) in files {
-            if position >= *size {
-                position -= size;
-                continue;
-            }
-            let length = EXTENT_BYTES.min(size - position);
-            let mut extent = vec![0; fitted(length)];
-            let read = File::open(path).and_then(|file| read_at(&file, position, &mut extent));
-            match read {
-                Ok(count) => extent.truncate(count),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-                Err(error) => return Err(LabError::io("read", *path)(error)),
-            }
-            self.extents.push(extent);
-            return Ok(());
-        }
-        Ok(())
     }
 
     /// Bytes of the sample.
     pub fn bytes(&self) -> u64 {
-        self.extents.iter().map(|extent| extent.len() as u64).sum()
+        self.extents
+            .iter()
+            .map(|extent| extent.bytes.len() as u64)
+            .sum()
     }
+}
+
+/// Where a class is in the list. Files of one relation have the same one.
+fn index_of(classes: &mut Vec<Arc<PageClass>>, class: &Arc<PageClass>) -> usize {
+    let known = classes.iter().position(|one| Arc::ptr_eq(one, class));
+    known.unwrap_or_else(|| {
+        classes.push(Arc::clone(class));
+        classes.len() - 1
+    })
+}
+
+/// Reads the extent at a position of all files laid end to end, or at the beginning of the page
+/// there, up to the end of its file. `None`
+/// if the file is gone.
+fn read<'a>(
+    files: &[(&'a PathBuf, u64)],
+    mut position: u64,
+) -> Result<Option<(&'a Path, Vec<u8>)>, LabError> {
+    for (path, size) in files {
+        if position >= *size {
+            position -= size;
+            continue;
+        }
+        // Only whole pages can be taken apart.
+        let position = position - position % PAGE_BYTES_MAX;
+        let length = EXTENT_BYTES.min(size - position);
+        let mut extent = vec![0; fitted(length)];
+        let read = File::open(path).and_then(|file| read_at(&file, position, &mut extent));
+        return match read {
+            Ok(count) => {
+                extent.truncate(count);
+                Ok(Some((path, extent)))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(LabError::io("read", *path)(error)),
+        };
+    }
+    Ok(None)
 }
 
 fn read_at(file: &File, position: u64, into: &mut [u8]) -> io::Result<usize> {
@@ -164,13 +213,13 @@ mod tests {
         let ones = sample
             .extents
             .iter()
-            .flatten()
+            .flat_map(|extent| &extent.bytes)
             .filter(|byte| **byte == 1)
             .count();
         let twos = sample
             .extents
             .iter()
-            .flatten()
+            .flat_map(|extent| &extent.bytes)
             .filter(|byte| **byte == 2)
             .count();
         assert_eq!((ones, twos), (3 << 20, (1 << 20) + 5));

@@ -10,13 +10,13 @@ mod sinks;
 mod sqlite;
 mod targets;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use windlass_engine::{BufferPlan, Cancel, Outputs, counted, show_size};
-use windlass_lab::{Prediction, Sample, measure_codecs};
+use windlass_lab::{Prediction, measure_codecs};
 use windlass_object::is_in_bucket;
-use windlass_postgres::{Cluster, Foreseen, Warning};
+use windlass_postgres::{Cluster, Foreseen, PageLayouts, Warning};
 
 use crate::backup::BackupRequest;
 use crate::caller::Caller;
@@ -29,6 +29,7 @@ use crate::hooks::{HookCommands, HookEvent, ProgramFault, find_program};
 use crate::objects::Objects;
 use crate::outputs::{self, existing};
 use crate::probed::Ends;
+use crate::sampled::{cluster_files, cluster_sample};
 use crate::{privilege, warnings};
 
 pub use restore::{CheckedRestore, check_restore};
@@ -44,6 +45,8 @@ struct Source {
     volumes: usize,
     /// The files from which a sample can be read.
     files: Vec<PathBuf>,
+    /// How the pages of a cluster are laid out, if a backup would take them apart.
+    layouts: PageLayouts,
     places: Vec<PathBuf>,
     /// What may not be written to.
     outputs: Outputs,
@@ -155,7 +158,11 @@ fn predict(
         is_backup: true,
         emulation: &request.settings.emulation,
     };
-    let sample = Sample::of_files(&source.files, SAMPLE_BYTES)?;
+    let root = source
+        .places
+        .first()
+        .map_or(Path::new(""), PathBuf::as_path);
+    let sample = cluster_sample(&source.files, (root, &source.layouts), SAMPLE_BYTES)?;
     let speeds = measure_codecs(&sample, &[codec], SAMPLE_TIME, &Cancel::new())?;
     let before = foretold::Before {
         bytes: source.read_bytes.unwrap_or(source.bytes),
@@ -229,10 +236,11 @@ fn postgres(
         };
         foreseen(checks, what, (warning.name(), warning.to_string()), accept);
     }
-    let mut files = Vec::new();
-    for part in ["base", "global", "pg_tblspc"] {
-        files.extend(windlass_lab::plain_files(&root.join(part))?);
-    }
+    let files = cluster_files(&root)?;
+    let layouts = match request.pages.holds(true, &request.compression) {
+        true => cluster.page_layouts()?,
+        false => PageLayouts::default(),
+    };
     let mut outputs = outputs::of_cluster(&root)?;
     let read_bytes = base::of_cluster(checks, (caller, request), &mut cluster, &mut outputs);
     let mut places = vec![root];
@@ -245,6 +253,7 @@ fn postgres(
         bytes,
         volumes: cluster.scan_volumes()?,
         files,
+        layouts,
         places,
         outputs,
         read_bytes,

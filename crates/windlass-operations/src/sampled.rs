@@ -1,12 +1,13 @@
 //! A look at a database: how many bytes it has, and how well a sample of them compresses.
 
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use windlass_engine::Cancel;
 use windlass_engine::media::Codec;
 use windlass_lab::{Sample, Speeds, measure_codecs, plain_files};
-use windlass_postgres::Cluster;
+use windlass_postgres::{Cluster, PageLayouts};
 use windlass_sqlite::Database;
 
 use crate::caller::ProcessUse;
@@ -35,25 +36,48 @@ pub fn measure(
 ) -> Result<Measured, OperationError> {
     let name = DatabaseName::resolve(database)?;
     privilege::as_user(process, name.owner(), || {
-        let (bytes, files) = match &name {
+        let (bytes, sample) = match &name {
             DatabaseName::Sqlite(path) => {
-                (Database::open(path)?.estimate_bytes(), vec![path.clone()])
+                let bytes = Database::open(path)?.estimate_bytes();
+                (
+                    bytes,
+                    Sample::of_files(std::slice::from_ref(path), SAMPLE_BYTES)?,
+                )
             }
-            DatabaseName::Postgres(conninfo) => cluster_files(conninfo)?,
+            DatabaseName::Postgres(conninfo) => {
+                let cluster = Cluster::connect(conninfo)?;
+                let bytes = cluster.estimate_bytes()?;
+                let root = &cluster.facts().data_directory;
+                let (files, layouts) = (cluster_files(root)?, cluster.page_layouts()?);
+                (
+                    bytes,
+                    cluster_sample(&files, (root, &layouts), SAMPLE_BYTES)?,
+                )
+            }
         };
-        let sample = Sample::of_files(&files, SAMPLE_BYTES)?;
         let speeds = measure_codecs(&sample, codecs, SAMPLE_TIME, &Cancel::new())?;
         Ok(Measured { bytes, speeds })
     })
 }
 
-/// The bytes that a backup of a cluster reads, and the files of its relations.
-pub fn cluster_files(conninfo: &str) -> Result<(u64, Vec<PathBuf>), OperationError> {
-    let cluster = Cluster::connect(conninfo)?;
-    let root = &cluster.facts().data_directory;
+/// A sample of files of a cluster, with the classes of their pages.
+pub fn cluster_sample(
+    files: &[PathBuf],
+    (root, layouts): (&Path, &PageLayouts),
+    bytes: u64,
+) -> Result<Sample, OperationError> {
+    let class = |path: &Path| {
+        let path = path.strip_prefix(root).ok()?;
+        layouts.class(path.as_os_str().as_bytes()).cloned()
+    };
+    Ok(Sample::of_relations(files, bytes, class)?)
+}
+
+/// The files of a cluster's relations, by its data directory.
+pub fn cluster_files(root: &Path) -> Result<Vec<PathBuf>, OperationError> {
     let mut files = Vec::new();
     for part in ["base", "global", "pg_tblspc"] {
         files.extend(plain_files(&root.join(part))?);
     }
-    Ok((cluster.estimate_bytes()?, files))
+    Ok(files)
 }

@@ -191,10 +191,9 @@ impl TunedDatabase {
                 })
             }
             DatabaseName::Postgres(conninfo) => {
-                let (_, files) = cluster_files(conninfo)?;
                 let cluster = Cluster::connect(conninfo)?;
                 Ok(Self {
-                    files,
+                    files: cluster_files(&cluster.facts().data_directory)?,
                     volumes: cluster.scan_volumes()?,
                     outputs: outputs::of_cluster(&cluster.facts().data_directory)?,
                 })

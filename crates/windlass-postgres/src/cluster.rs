@@ -6,6 +6,8 @@
 //!   path.
 //! - This process runs as the directory's owner.
 
+mod pages;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
@@ -18,8 +20,6 @@ use crate::conninfo::Conninfo;
 use crate::control::{Checksums, Control};
 use crate::error::{IoContext, PostgresError};
 use crate::facts::{ClusterFacts, ConfigurationFault, Outgoing, Tablespace};
-use crate::layouts::{Catalogs, PageRelation, page_relations};
-use crate::relations::files::CatalogForm;
 use crate::rights;
 use crate::scan::{ScanRules, scan};
 use crate::session::Session;
@@ -135,19 +135,6 @@ impl Cluster {
 
     fn scan_rules(&self) -> ScanRules {
         ScanRules::of(&self.facts)
-    }
-
-    /// The relations whose pages can be taken apart, the largest first.
-    pub fn page_relations(&self) -> Result<Vec<PageRelation>, PostgresError> {
-        let rules = self.scan_rules();
-        let control = Control::read(&self.facts.data_directory)?;
-        let form = CatalogForm::of(self.facts.major(), &control);
-        let catalogs = Catalogs {
-            root: &rules.root,
-            version_directory: &rules.version_directory,
-            form: &form,
-        };
-        Ok(page_relations(&catalogs, &scan(&rules)?.listing))
     }
 }
 

@@ -49,7 +49,7 @@ const FROZEN: u16 = 0x0300;
 
 /// The classes of pages, by the directory and the file number of their relation.
 #[derive(Debug, Default)]
-pub(crate) struct PageLayouts(HashMap<(Vec<u8>, u32), Arc<PageClass>>);
+pub struct PageLayouts(HashMap<(Vec<u8>, u32), Arc<PageClass>>);
 
 /// How long relations are, by their directory and file number.
 type Sizes<'a> = HashMap<&'a [u8], BTreeMap<u32, u64>>;
@@ -87,8 +87,9 @@ impl PageLayouts {
         Self(relations.map(class).collect())
     }
 
-    /// The class of the pages of a file; `None` if it is not known how they are laid out.
-    pub(crate) fn class(&self, path: &[u8]) -> Option<&Arc<PageClass>> {
+    /// The class of the pages of a file, by its path below the data directory; `None` if it is not
+    /// known how they are laid out.
+    pub fn class(&self, path: &[u8]) -> Option<&Arc<PageClass>> {
         let (directory, number) = main_file(path)?;
         self.0.get(&(directory.to_vec(), number))
     }

@@ -88,7 +88,7 @@ pub use facts::{
     Tablespace,
 };
 pub use inspect::{Inspection, RelationFault, ask, inspect};
-pub use layouts::PageRelation;
+pub use layouts::{PageLayouts, PageRelation};
 pub use load::{Load, LoadCounts, LoadTables, PAGES_OF_SCALE, Transaction};
 pub use lsn::{Lsn, Segment, Timeline};
 pub use manifest::MANIFEST_PATH;

@@ -13,7 +13,7 @@ use super::class::{PageClass, Way};
 use crate::report::PagesReport;
 
 /// Encodes frames. One per compressor.
-pub(crate) struct FrameEncoder {
+pub struct FrameEncoder {
     codec: Encoder,
     /// Made when the first frame needs it.
     pages: Option<PageEncoder>,
@@ -26,16 +26,18 @@ pub(crate) struct FrameEncoder {
 
 /// A frame, stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Encoded {
-    pub(crate) codec: Codec,
-    pub(crate) stored: usize,
+pub struct Encoded {
+    /// The codec.
+    pub codec: Codec,
+    /// How many bytes it takes.
+    pub stored: usize,
     /// Length between codec and layout, if its pages were taken apart.
-    pub(crate) laid: Option<usize>,
+    pub laid: Option<usize>,
 }
 
 /// What became of frames whose pages have a class, in all compressors.
 #[derive(Debug, Default)]
-pub(crate) struct PageCounts {
+pub struct PageCounts {
     apart_raw: AtomicU64,
     apart_stored: AtomicU64,
     plain_raw: AtomicU64,
@@ -68,7 +70,8 @@ impl PageCounts {
 }
 
 impl FrameEncoder {
-    pub(crate) fn new(codec: Encoder, counts: Arc<PageCounts>, proves: bool) -> Self {
+    /// Frames with this codec. `proves`: pages are put together again before they are stored.
+    pub fn new(codec: Encoder, counts: Arc<PageCounts>, proves: bool) -> Self {
         Self {
             codec,
             pages: None,
@@ -90,7 +93,7 @@ impl FrameEncoder {
 
     /// Takes what takes pages apart, unless it has that already. Without it, all pages stay as they
     /// are.
-    pub(crate) fn prepare(&mut self, make: impl FnOnce() -> PageEncoder) {
+    pub fn prepare(&mut self, make: impl FnOnce() -> PageEncoder) {
         let proves = self.proves;
         self.pages.get_or_insert_with(|| match proves {
             true => make(),
@@ -99,17 +102,12 @@ impl FrameEncoder {
     }
 
     /// How much room a frame of `raw_bytes` needs.
-    pub(crate) fn bound(&self, raw_bytes: usize) -> usize {
+    pub fn bound(&self, raw_bytes: usize) -> usize {
         self.codec.bound(raw_bytes).max(raw_bytes)
     }
 
     /// Encodes a frame to the start of `into`, which has room for [`FrameEncoder::bound`] bytes.
-    pub(crate) fn encode(
-        &mut self,
-        raw: &[u8],
-        class: Option<&PageClass>,
-        into: &mut [u8],
-    ) -> Encoded {
+    pub fn encode(&mut self, raw: &[u8], class: Option<&PageClass>, into: &mut [u8]) -> Encoded {
         let Some(class) = class.filter(|class| class.layout().fits(raw) && !is_zero(raw)) else {
             return self.plain(raw, into);
         };

@@ -1,10 +1,14 @@
 //! What a core can do: each codec and level on a sample of a database, checksums, copies.
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use windlass_engine::Cancel;
-use windlass_engine::media::{Codec, Decoder, Encoder, crc32c, fitted};
+use windlass_engine::media::{
+    Codec, Encoder, FrameDecoder, FrameEntry, LAYOUT_STREAMS, PageEncoder, PageFrame, PageLayout,
+    crc32c, fitted,
+};
+use windlass_engine::{Cancel, Encoded, FrameEncoder, PageClass};
 
 use crate::error::LabError;
 use crate::sample::Sample;
@@ -33,11 +37,12 @@ pub fn measure_codecs(
     budget: Duration,
     cancel: &Cancel,
 ) -> Result<Speeds, LabError> {
-    let frames: Vec<&[u8]> = sample
-        .extents
-        .iter()
-        .flat_map(|extent| extent.chunks(FRAME_BYTES))
-        .collect();
+    let extents = sample.extents.iter();
+    let frames = extents.flat_map(|extent| {
+        let frames = extent.bytes.chunks(FRAME_BYTES);
+        frames.map(|raw| (raw, extent.layout))
+    });
+    let frames: Vec<Frame<'_>> = frames.collect();
     if frames.is_empty() {
         return Err(LabError::Setting {
             setting: LabSetting::Database,
@@ -50,36 +55,52 @@ pub fn measure_codecs(
         codecs: Vec::new(),
     };
     for codec in codecs {
-        speeds
-            .codecs
-            .push(codec_speed(*codec, &frames, share, cancel)?);
+        speeds.codecs.push(codec_speed(
+            *codec,
+            (&frames, &sample.layouts),
+            share,
+            cancel,
+        )?);
     }
     Ok(speeds)
 }
 
+/// A frame, and which of the layouts its pages have.
+type Frame<'a> = (&'a [u8], Option<usize>);
+
 /// Measures one codec on frames from all over the sample, until the time is up or all are done.
+/// Pages are taken apart where a backup does that by default.
 fn codec_speed(
     codec: Codec,
-    frames: &[&[u8]],
+    (frames, layouts): (&[Frame<'_>], &[PageLayout]),
     budget: Duration,
     cancel: &Cancel,
 ) -> Result<CodecSpeed, LabError> {
-    let (mut encoder, mut decoder) = (encoder(codec)?, decoder()?);
-    let mut stored = vec![0; encoder.bound(FRAME_BYTES).max(FRAME_BYTES)];
+    let mut encoder = FrameEncoder::new(encoder(codec)?, Arc::default(), true);
+    encoder.prepare(PageEncoder::default);
+    let mut decoder = FrameDecoder::new().map_err(windlass_engine::EngineError::from)?;
+    let layouts = layouts
+        .iter()
+        .filter(|_| PageClass::is_worth_it_with(codec));
+    let classes: Vec<_> = layouts.cloned().map(PageClass::new).collect();
+    let mut stored = vec![0; encoder.bound(FRAME_BYTES)];
     let mut again = vec![0; FRAME_BYTES];
     let (mut raw_bytes, mut stored_bytes) = (0usize, 0usize);
     let (mut encoding, mut decoding) = (Duration::ZERO, Duration::ZERO);
     for index in spread(frames.len()) {
         cancel.check()?;
-        let raw = frames[index];
+        let (raw, layout) = frames[index];
+        let class = layout.and_then(|layout| classes.get(layout));
         let began = Instant::now();
-        let (made, bytes) = encode(&mut encoder, raw, &mut stored);
+        let encoded = encoder.encode(raw, class, &mut stored);
+        let bytes = encoded.stored;
         black_box(crc32c(&stored[..bytes]));
         black_box(crc32c(raw));
         encoding += began.elapsed();
         let began = Instant::now();
         black_box(crc32c(&stored[..bytes]));
-        let decoded = decoder.decode(made, &stored[..bytes], &mut again[..raw.len()]);
+        let entry = entry(encoded, raw.len());
+        let decoded = decoder.decode(&entry, &stored[..bytes], &mut again[..raw.len()]);
         decoded.map_err(windlass_engine::EngineError::from)?;
         black_box(crc32c(&again[..raw.len()]));
         decoding += began.elapsed();
@@ -97,20 +118,26 @@ fn codec_speed(
     })
 }
 
-/// Stores a frame as a backup does: uncompressed if the codec gains nothing.
-fn encode(encoder: &mut Encoder, raw: &[u8], into: &mut [u8]) -> (Codec, usize) {
-    encoder.encode(raw, into).unwrap_or_else(|| {
-        into[..raw.len()].copy_from_slice(raw);
-        (Codec::None, raw.len())
-    })
+/// What an index block would say of a frame, as far as a decoder wants to know it.
+fn entry(encoded: Encoded, raw_bytes: usize) -> FrameEntry {
+    FrameEntry {
+        offset: 0,
+        stored_bytes: fitted(encoded.stored),
+        raw_bytes: fitted(raw_bytes),
+        crc32c: 0,
+        codec: encoded.codec,
+        piece_count: 0,
+        page: encoded.laid.map(|laid| PageFrame {
+            raw_crc32c: 0,
+            laid_bytes: fitted(laid),
+            layout: LAYOUT_STREAMS,
+            kind: 0,
+        }),
+    }
 }
 
 fn encoder(codec: Codec) -> Result<Encoder, LabError> {
     Ok(Encoder::new(codec).map_err(windlass_engine::EngineError::from)?)
-}
-
-fn decoder() -> Result<Decoder, LabError> {
-    Ok(Decoder::new().map_err(windlass_engine::EngineError::from)?)
 }
 
 /// All indexes below `count`. The first ones are far from each other, so wherever the caller stops,
@@ -163,16 +190,18 @@ fn to_f64(bytes: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::Extent;
 
     fn sample() -> Sample {
         let line = |number: u32| format!("{number:08} a row of a table that compresses well\n");
         let text: String = (0..40_000).map(line).collect();
+        let extent = |bytes: &[u8]| Extent {
+            bytes: bytes.to_vec(),
+            layout: None,
+        };
         Sample {
-            extents: text
-                .as_bytes()
-                .chunks(1 << 20)
-                .map(<[u8]>::to_vec)
-                .collect(),
+            extents: text.as_bytes().chunks(1 << 20).map(extent).collect(),
+            layouts: Vec::new(),
             total_bytes: text.len() as u64,
         }
     }

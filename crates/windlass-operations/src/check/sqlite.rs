@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use windlass_engine::show_size;
+use windlass_postgres::PageLayouts;
 use windlass_sqlite::{Database, JournalMode, LOCK_WAIT_DEFAULT};
 
 use super::Source;
@@ -64,6 +65,7 @@ pub(super) fn check(
         bytes,
         volumes: 1,
         files,
+        layouts: PageLayouts::default(),
         places: vec![real],
         outputs,
         read_bytes: None,

@@ -1,8 +1,10 @@
 //! `backup --pages auto` of a SQLite database, and `lab pages`, as their users see them.
 
 use serde_json::Value;
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster};
 use windlass_testkit::sqlite::run_once;
 
+use crate::clusters::{directory, place};
 use crate::support::{Place, text, windlass};
 
 /// Orders as shops have them: numbers that count up, days, prices, a few words.
@@ -13,6 +15,26 @@ const ORDERS: &str = "
         SELECT n, n * 7919 % 900, (n * 7919 % 100000) / 100.0,
             date('2020-01-01', '+' || (n * 31 % 1000) || ' days'),
             CASE n % 3 WHEN 0 THEN 'open' WHEN 1 THEN 'paid' ELSE 'sent' END FROM n";
+
+/// A plan knows that a backup takes pages apart. How much of the sample it sees depends on time.
+#[test]
+fn a_plan_foresees_how_long_a_set_of_a_cluster_becomes() {
+    let place = place();
+    let source = PrivateCluster::start(&ClusterOptions::default());
+    let sql = "CREATE TABLE orders AS SELECT n AS id, n % 911 AS customer, \
+        DATE '2020-01-01' + n % 1000 AS day, 'open' AS state FROM generate_series(1, 1000000) n";
+    source.sql("postgres", sql);
+    source.sql("postgres", "CHECKPOINT");
+    let (set, conninfo) = (directory(place.path(), "set"), source.conninfo());
+    let codec = ["--compress", "zstd:1", "--json"];
+    let to = ["--to", set.to_str().unwrap(), "--pages", "off"];
+    let plain = json(&[&["backup", &conninfo][..], &to, &codec].concat());
+    let ends = ["--source", "hdd", "--target", "nul"];
+    let plan = json(&[&["plan", &conninfo][..], &ends, &codec].concat());
+    let stored = plan["alternatives"][0]["stored_bytes"].as_f64().unwrap();
+    let written = plain["bytes_written"].as_f64().unwrap();
+    assert!(stored < 0.6 * written, "{plan} {plain}");
+}
 
 fn json(words: &[&str]) -> Value {
     let output = windlass(words);

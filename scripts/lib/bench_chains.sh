@@ -263,9 +263,9 @@ chains_listing() {
     as_server bash -c "set -e
         for n in {1..99}; do cp '$(out source)/shop-0.db' '$(out source)/shop-'\$n.db; done
         for ((n = 0; n < $listed_sets; n++)); do
-            kind=full
-            ((n < $listed_sets - 3)) || kind=incr
-            '$windlass' backup '$(out source)/shop-'\$((n % 100)).db --to '$(out listed)' --type \$kind --no-prediction --no-history --quiet
+            kind=full number=\$((n % 100))
+            ((n < $listed_sets - 3)) || kind=incr number=\$(($listed_sets - 1 - n))
+            '$windlass' backup '$(out source)/shop-'\$number.db --to '$(out listed)' --type \$kind --no-prediction --no-history --quiet
         done"
     contest chain-listing run_windlass_info
     figure "list of $listed_sets sets of 100 databases, seconds" "$(median_of chain-listing windlass_info)" 2

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use windlass_engine::RunReport;
 use windlass_engine::media::BackupType;
+use windlass_object::is_in_bucket;
 use windlass_postgres::WindowCause;
 
 use crate::foretold::Judgement;
@@ -74,7 +75,7 @@ pub enum Remark {
 /// Where the stripes are that can be read again.
 pub(super) fn stripes(report: &RunReport) -> Vec<PathBuf> {
     let kept = report.devices.iter().map(|device| Path::new(&device.name));
-    kept.filter(|path| path.is_absolute())
+    kept.filter(|path| path.is_absolute() || is_in_bucket(path))
         .map(Path::to_owned)
         .collect()
 }

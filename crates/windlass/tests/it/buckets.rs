@@ -160,10 +160,13 @@ fn a_set_in_a_bucket_is_listed_restored_verified_and_read_like_any_other() {
     let shop = Shop::new();
     let (database, place) = (shop.database(30_000), place("night"));
     let said = shop.done(&["backup", &database, "--to", &place]);
-    assert!(
-        said.contains("s3://shop/night"),
-        "the verdict names the device: {said}"
-    );
+    // The report says where the set is, and how to restore it.
+    let command = said.lines().find_map(|line| line.strip_prefix("restore "));
+    let command = command.and_then(|text| text.trim().strip_suffix(" --into PATH"));
+    let stripe = command.and_then(|text| text.strip_prefix("windlass restore "));
+    let stripe = stripe.expect(&said);
+    assert!(stripe.starts_with("s3://shop/night/"), "{said}");
+    shop.restores(stripe, &database);
     assert_eq!(shop.objects(), [1, 1, 1, 0]);
     let seen = shop.proxy.seen().into_iter();
     let parts = seen.filter(|one| one.asked == Asked::Part);

@@ -3,6 +3,8 @@
 //!   data directory   pg_subtrans/windlass/ID-graves/INODE
 //!   tablespace       LOCATION/windlass/ID-graves/INODE
 //!
+//! A tablespace in place lies in the data directory: the server removes all of it.
+//!
 //! The controller makes the directories when it makes a snapshot without links, and removes from
 //! them what no snapshot needs any more. The link comes before the call, and the call stays what it
 //! is. So a process that is killed in between leaves a file with two names.
@@ -20,6 +22,8 @@ use crate::saved;
 use crate::system;
 
 const PATH_BYTES_MAX: usize = 4096;
+/// The longest path of a tablespace's link, with its number, is shorter.
+const SPACE_BYTES_MAX: usize = 64;
 const TABLESPACES: &[u8] = b"pg_tblspc/";
 const IN_TABLESPACE: &[u8] = b"windlass";
 /// The name of the shared memory begins with this; what follows tells data directories apart.
@@ -89,7 +93,7 @@ fn grave_of<'a>(path: &[u8], key: FileKey, into: &'a mut [u8; PATH_BYTES_MAX]) -
     let mut name = [0; GRAVE_NAME_BYTES];
     key.grave_name(&mut name);
     let path = path.strip_prefix(b"./").unwrap_or(path);
-    let space = tablespace_of(path);
+    let space = tablespace_of(path).filter(|space| !is_in_place(space));
     let base = match space {
         Some(space) => [space, b"/", IN_TABLESPACE],
         None => [SAVED_DIRECTORY.as_bytes(), b"", b""],
@@ -110,6 +114,18 @@ fn tablespace_of(path: &[u8]) -> Option<&[u8]> {
     let rest = path.strip_prefix(TABLESPACES)?;
     let slash = rest.iter().position(|byte| *byte == b'/')?;
     path.get(..TABLESPACES.len().checked_add(slash)?)
+}
+
+/// Whether a tablespace is a directory, and no link to one.
+fn is_in_place(space: &[u8]) -> bool {
+    let mut path = [0; SPACE_BYTES_MAX];
+    let Some(begin) = path.get_mut(..space.len()) else {
+        return false;
+    };
+    begin.copy_from_slice(space);
+    let path = CStr::from_bytes_until_nul(&path).ok();
+    path.and_then(system::link_stat_at)
+        .is_some_and(|stat| stat.is_directory)
 }
 
 #[cfg(test)]

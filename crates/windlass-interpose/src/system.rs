@@ -19,6 +19,7 @@ const SLEEP_NANOS: libc::c_long = 200_000;
 pub(crate) struct Stat {
     pub(crate) key: FileKey,
     pub(crate) is_regular: bool,
+    pub(crate) is_directory: bool,
     pub(crate) mode: u32,
     pub(crate) bytes: u64,
 }
@@ -117,6 +118,7 @@ fn stat(fd: c_int, path: &CStr, flags: c_int) -> Option<Stat> {
     Some(Stat {
         key: FileKey::new(found.stx_dev_major, found.stx_dev_minor, found.stx_ino),
         is_regular: mode & libc::S_IFMT == libc::S_IFREG,
+        is_directory: mode & libc::S_IFMT == libc::S_IFDIR,
         mode: mode & 0o7777,
         bytes: found.stx_size,
     })

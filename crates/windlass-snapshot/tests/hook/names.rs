@@ -125,6 +125,26 @@ fn assert_lost(snapshot: &Snapshot) {
     assert!(matches!(opened.err(), Some(HookError::Lost { .. })));
 }
 
+/// Such a tablespace is a directory in the data directory, which the server removes as a whole.
+#[test]
+fn a_snapshot_without_links_keeps_the_files_of_a_tablespace_in_place() {
+    let source = Source::start(DEFAULT_BIN.as_ref());
+    let allow = "ALTER ROLE postgres SET allow_in_place_tablespaces = on";
+    for sql in [allow, "CREATE TABLESPACE inplace LOCATION ''"] {
+        source.server.sql("postgres", sql);
+    }
+    let rows = "SELECT i, repeat('x', 200) AS x FROM generate_series(1, 5000) i";
+    let table = format!("CREATE TABLE p TABLESPACE inplace AS {rows}");
+    source.server.sql("postgres", &table);
+    source.server.sql("postgres", "CHECKPOINT");
+    let snapshot = source.late("one");
+    let before = sums(&snapshot.directory);
+    source.server.sql("postgres", "DROP TABLE p");
+    source.server.sql("postgres", "CHECKPOINT");
+    source.server.sql("postgres", "DROP TABLESPACE inplace");
+    assert_eq!(sums(&snapshot.directory), before);
+}
+
 #[test]
 fn a_snapshot_without_links_is_lost_when_a_server_without_the_hook_removes_files() {
     let mut source = source();

@@ -100,8 +100,7 @@ fn index_of(classes: &mut Vec<Arc<PageClass>>, class: &Arc<PageClass>) -> usize 
 }
 
 /// Reads the extent at a position of all files laid end to end, or at the beginning of the page
-/// there, up to the end of its file. `None`
-/// if the file is gone.
+/// there, up to the end of its file. `None` if the file is gone.
 fn read<'a>(
     files: &[(&'a PathBuf, u64)],
     mut position: u64,

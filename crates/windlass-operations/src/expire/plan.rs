@@ -14,7 +14,7 @@ use super::needs::{self, Unclear, Withheld};
 use crate::error::OperationError;
 use crate::info::base_faults;
 use crate::moments::zone;
-use crate::places::{self, Identity, Named};
+use crate::places::{self, Identity, Named, by_database};
 
 /// How far a set may lie in the future: the clocks of two hosts differ a little.
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(5);
@@ -140,18 +140,10 @@ impl<'a> Planner<'a> {
             begun: list.removals.iter().map(|one| one.set_id).collect(),
             ..ExpirePlan::default()
         };
-        let mut databases: Vec<(Identity, Vec<&SetEntry>)> = Vec::new();
-        for set in sets {
-            let Some(of) = Identity::of(set) else {
-                let fate = fate(set, &KeptSets::new(), &faults);
-                plan.unknown.push((set.set_id, fate));
-                continue;
-            };
-            match databases.iter_mut().find(|(other, _)| other.is_same(&of)) {
-                Some((_, known)) => known.push(set),
-                None => databases.push((of, vec![set])),
-            }
-        }
+        let nameless = sets.iter().filter(|set| Identity::of(set).is_none());
+        let fates = nameless.map(|set| (set.set_id, fate(set, &KeptSets::new(), &faults)));
+        plan.unknown.extend(fates);
+        let databases = by_database(sets.into_iter());
         let mut drafts = Vec::with_capacity(databases.len());
         for (of, sets) in databases {
             drafts.push(self.draft(of, sets, &faults)?);

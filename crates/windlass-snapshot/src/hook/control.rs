@@ -192,11 +192,17 @@ impl Control {
     }
 
     /// Whether a process has the memory; `None` if the process has ended.
+    ///
+    /// The system gives the list of mappings in pieces. The list of a process that ends meanwhile
+    /// stops in its middle, so a list without the memory counts only if there was a list after it.
     fn is_mapped_by(&self, pid: u32) -> Option<bool> {
-        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
-        // A process that is ending has no mappings.
         let shown = self.path.display().to_string();
-        (!maps.is_empty()).then(|| maps.contains(&shown))
+        let list = || std::fs::read_to_string(format!("/proc/{pid}/maps")).ok();
+        if list()?.contains(&shown) {
+            return Some(true);
+        }
+        let after = list()?;
+        (!after.is_empty()).then(|| after.contains(&shown))
     }
 
     /// Waits for other controllers, and keeps them out.

@@ -1,4 +1,5 @@
-//! More processes than the table of the shared memory has places: nobody is invisible.
+//! Processes that come and go, and more of them than the table of the shared memory has places:
+//! nobody is invisible, and nobody is taken for one that he is not.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -71,4 +72,31 @@ fn a_server_with_more_processes_than_places_has_right_snapshots() {
     }
     hook::remove(&made[1].0.directory).unwrap();
     assert!(sums(&made[0].0.directory) == made[0].1);
+}
+
+#[test]
+fn processes_that_end_while_they_are_examined_are_not_taken_for_ones_without_the_hook() {
+    let source = Source::start(DEFAULT_BIN.as_ref());
+    let script = source.place.path().join("look.sql");
+    std::fs::write(&script, "SELECT 1;").unwrap();
+    let mut visitors = source.server.tool("pgbench");
+    visitors.args(["-n", "-C", "-c", "4", "-t", "400", "-f"]);
+    visitors.arg(&script).arg("postgres");
+    visitors.stdout(std::process::Stdio::null());
+    let mut visitors = visitors
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut times = 0;
+    let ended = loop {
+        if let Some(ended) = visitors.try_wait().unwrap() {
+            break ended;
+        }
+        times += 1;
+        assert!(
+            hook::is_active(source.server.data()).unwrap(),
+            "time {times}"
+        );
+    };
+    assert!(ended.success() && times > 0, "{times}");
 }

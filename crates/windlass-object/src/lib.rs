@@ -22,6 +22,7 @@ mod request;
 mod settings;
 mod storage;
 mod upload;
+mod webhook;
 
 pub use cleanup::FOREIGN_WRITER_LIVES;
 pub use device::{ObjectDevice, ObjectStripe};
@@ -33,3 +34,4 @@ pub use settings::{
     PARTS_IN_FLIGHT, PARTS_MAX, part_bytes_for,
 };
 pub use storage::Buckets;
+pub use webhook::{Webhook, WebhookError};

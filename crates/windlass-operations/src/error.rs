@@ -33,6 +33,7 @@ use crate::plan::PlanError;
 use crate::recovery::RecoveryError;
 use crate::rehearsing::RehearseError;
 use crate::repair::RepairError;
+use crate::schedule::ScheduleError;
 use crate::sweeping::SweepError;
 
 /// Why an operation failed.
@@ -107,6 +108,9 @@ pub enum OperationError {
     /// Nothing can be removed.
     #[error(transparent)]
     Expire(#[from] ExpireError),
+    /// A schedule cannot be installed.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
     /// A database cannot be kept open, or closed.
     #[error(transparent)]
     Kept(#[from] KeptError),
@@ -339,22 +343,30 @@ impl OperationError {
             )
             | Self::Repository(RepositoryError::Name { .. }) => Ending::Usage,
             Self::Repository(error) if error.is_damage() => Ending::Damage,
-            Self::Database(error) => error.ending(),
-            Self::Device(error) => error.ending(),
-            Self::Expire(error) => error.ending(),
             Self::OfDamage(_) | Self::Sqlite(SqliteError::Facts { .. }) => Ending::Damage,
             Self::OfSet { error, .. }
             | Self::OfTarget(error)
             | Self::OfSource(error)
             | Self::CutOff { error, .. }
             | Self::StagingLeft { error, .. } => error.ending(),
-            Self::Place(error) => error.ending(),
-            Self::Extract(error) => error.ending(),
-            Self::Sweep(error) => error.ending(),
-            Self::Experiment(error) => error.ending(),
-            Self::Rehearse(error) => error.ending(),
-            Self::Hook(error) => error.ending(),
             Self::Key(error) if error.is_usage() => Ending::Usage,
+            other => other.ending_of_own(),
+        }
+    }
+
+    /// How an operation ends whose error says that itself.
+    fn ending_of_own(&self) -> Ending {
+        match self {
+            Self::Database(error) => error.ending(),
+            Self::Device(error) => error.ending(),
+            Self::Expire(error) => error.ending(),
+            Self::Extract(error) => error.ending(),
+            Self::Experiment(error) => error.ending(),
+            Self::Hook(error) => error.ending(),
+            Self::Place(error) => error.ending(),
+            Self::Rehearse(error) => error.ending(),
+            Self::Schedule(error) => error.ending(),
+            Self::Sweep(error) => error.ending(),
             _ => Ending::Failed,
         }
     }

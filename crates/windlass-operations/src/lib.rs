@@ -48,6 +48,7 @@
 //! - What storage and settings give: [`probing::probe`], [`tuning::tune`], [`sweeping::sweep`],
 //!   [`rehearsing::rehearse`], [`experimenting::experiment`].
 //! - What runs do, and did: [`status::list`], [`recorded::evaluate`], [`history::history`].
+//! - What is to run, and when: [`schedule::install`].
 //!
 //! Invariants
 //! - Nothing is printed, and no signal is handled. What the process is asked to do is the caller's.
@@ -93,6 +94,7 @@ pub mod moments;
 pub mod mounting;
 pub mod nearest;
 mod notice;
+pub mod notify;
 mod objects;
 mod opened;
 pub mod opening;
@@ -114,6 +116,7 @@ mod repair;
 mod restore;
 pub mod run;
 pub mod sampled;
+pub mod schedule;
 mod scratch;
 mod settings;
 pub mod snapshots;

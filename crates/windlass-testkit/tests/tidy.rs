@@ -326,7 +326,27 @@ fn the_search_for_hidden_faults_finds_them() {
 /// Crates that know the command line, or run programs in tests.
 const KNOW_COMMANDS: [&str; 2] = ["crates/windlass/", "crates/windlass-testkit/"];
 /// Lines of libraries that contain an option or a command, with the reason.
-const COMMAND_WORDS: [(&str, &str, &str); 5] = [
+const COMMAND_WORDS: [(&str, &str, &str); 9] = [
+    (
+        "windlass-operations/src/schedule/systemd.rs",
+        "--man",
+        "systemd-analyze's option",
+    ),
+    (
+        "windlass-operations/src/schedule/systemd.rs",
+        "--now",
+        "systemctl's option",
+    ),
+    (
+        "windlass-operations/src/schedule/systemd.rs",
+        "--quiet",
+        "systemctl's option",
+    ),
+    (
+        "windlass-operations/src/schedule/systemd.rs",
+        "--user",
+        "systemctl's option",
+    ),
     (
         "windlass-postgres/src/cluster_server/alone.rs",
         "--single",

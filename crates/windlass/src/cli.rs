@@ -27,6 +27,7 @@ mod operations;
 mod repair;
 mod repo;
 mod restore;
+mod schedule;
 mod snapshot;
 mod sweep;
 mod target;
@@ -51,6 +52,7 @@ pub use moment::{At, AtLog, Recovering};
 pub use open::{Close, Open, OpenOptions};
 use windlass_engine::parse_rate_limit;
 
+use crate::config::Notify;
 use crate::places::Configured;
 use crate::terminal::Color;
 
@@ -61,6 +63,7 @@ pub use operations::{Hooks, LogLevel};
 pub use repair::Repair;
 pub use repo::Repo;
 pub use restore::{OffOrKeep, Restore};
+pub use schedule::{Schedule, ScheduleUnits};
 
 pub use lab::{Lab, Pages, Plan, Probe, Rehearse};
 pub use lab_snapshots::LabSnapshots;
@@ -141,6 +144,9 @@ pub struct Global {
     /// The name of the command: `backup`, `lab`.
     #[arg(skip)]
     pub command: String,
+    /// Who is told how the command ends.
+    #[arg(skip)]
+    pub notify: Option<Notify>,
     /// Places whose sets the configuration wants to be encrypted.
     #[arg(skip)]
     pub encrypted_places: Vec<PathBuf>,
@@ -234,6 +240,9 @@ pub enum Command {
     /// Keep a set whatever the rules of `expire` say, or end that
     #[command(after_long_help = examples::HOLD)]
     Hold(Hold),
+    /// Let systemd run backups, verifications and so on, at the times of the configuration
+    #[command(subcommand, after_long_help = examples::SCHEDULE)]
+    Schedule(Schedule),
     /// Print shell completions
     #[command(after_long_help = examples::COMPLETIONS)]
     Completions {

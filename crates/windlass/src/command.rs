@@ -23,6 +23,7 @@ mod plan;
 mod receive;
 mod repair;
 mod restore;
+mod schedule;
 mod snapshot;
 mod status;
 mod sweep;
@@ -63,6 +64,7 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Repair(arguments) => repair::run(global, &arguments),
         Command::Receive(arguments) => receive::run(global, &arguments),
         Command::ArchiveGet(arguments) => archive::get(global, &arguments),
+        Command::Schedule(arguments) => schedule::run(global, &arguments),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { into } => manual::pages(&into),
     }

@@ -15,6 +15,9 @@
 //!   [object]                      # how to reach buckets
 //!   endpoint = "https://s3.example.com"
 //!
+//!   [schedule]                    # windlass schedule install
+//!   full = "Sun 02:00"
+//!
 //! Windlass reads /etc/windlass/windlass.toml and /etc/windlass/conf.d/*.toml in the order of their
 //! names, or the file of `--config` alone. A value in a file is a default: the environment and the
 //! command line win. A mistake in a file is an error that names the file and the line, whatever
@@ -27,7 +30,9 @@ pub mod edit;
 mod environment;
 mod file;
 mod mistyped;
+mod notify;
 mod repositories;
+mod schedule;
 mod values;
 
 use std::ffi::OsString;
@@ -42,6 +47,7 @@ use crate::exit::Failure;
 use crate::nearest;
 use crate::places::Configured;
 use file::Config;
+pub use notify::Notify;
 
 /// Parses the command line. It wins over the environment, which wins over the configuration.
 pub fn parse(arguments: &[OsString]) -> Result<Cli, Failed> {
@@ -87,8 +93,12 @@ fn parse_as(command: clap::Command, arguments: &[OsString]) -> Result<Cli, Faile
         let is_typed = |(id, _): &&(&str, _)| from(id) == Some(ValueSource::CommandLine);
         backup.not_of_log = cli::NOT_OF_LOG.iter().find(is_typed).map(|(_, name)| *name);
     }
+    if let cli::Command::Schedule(command) = &mut cli.command {
+        command.units_mut().jobs = schedule::jobs(&config)?;
+    }
     cli.global.configured = configured(&config, repository.as_ref().map(|one| &*one.name))?;
     cli.global.encrypted_places = encrypted_places(&config)?;
+    cli.global.notify = notify::settings(&config)?;
     windlass_operations::configure_buckets(buckets::settings(&config)?);
     Ok(cli)
 }

@@ -21,6 +21,7 @@ pub mod places;
 mod plan;
 mod repair;
 mod restore;
+mod schedule;
 mod snapshots;
 
 pub use databases::{postgres, sqlite};

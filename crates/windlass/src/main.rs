@@ -16,6 +16,7 @@ mod damage;
 mod exit;
 mod hints;
 mod log;
+mod notify;
 mod observer;
 mod output;
 mod progress;
@@ -91,6 +92,7 @@ fn run(arguments: &[OsString], of_abort: u8) -> (ExitCode, bool) {
     if let Err(failure) = logged {
         return failed(&failure, json);
     }
+    let notifier = notify::Notifier::of(&cli);
     let checked = cli::check_paths(&cli);
     let ended = checked.and_then(|()| command::run(cli)).and_then(ended);
     let code = match &ended {
@@ -106,6 +108,9 @@ fn run(arguments: &[OsString], of_abort: u8) -> (ExitCode, bool) {
         output::note(&format!(
             "warning: times are in UTC, because of TZ: {fault}"
         ));
+    }
+    if let Some(fault) = notifier.ended(code) {
+        output::note(&format!("warning: {fault}"));
     }
     log::ended(code);
     exit_code

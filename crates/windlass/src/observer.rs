@@ -200,7 +200,7 @@ impl Observer for Terminal {
             Notice::Phase(phase) => log::info(&format!("phase: {phase}")),
             Notice::Verdict(verdict) => log::info(&format!("verdict: {verdict}")),
             // Its parts were told before, and the exit code says the rest.
-            Notice::RunEnded(_) => {}
+            Notice::RunEnded(end) => output::run_ended(end),
             Notice::Metrics(address) => {
                 self.note(&format!("metrics     http://{address}/metrics"));
             }

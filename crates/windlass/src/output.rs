@@ -9,6 +9,7 @@
 //!   gone, that is not a failure: the reader wanted no more (`windlass info | head`).
 
 mod closed;
+mod said;
 pub(crate) mod screen;
 
 use std::process::ExitCode;
@@ -16,6 +17,7 @@ use std::process::ExitCode;
 use crate::exit::Failure;
 use crate::log;
 use crate::terminal::{self, Stream};
+pub use said::{run_ended, so_far};
 use screen::{BOLD, GREEN, RED, RESET, print, write};
 pub use screen::{
     bar, degrade_silently, degraded, failure, help, is_degraded, printable, unlogged,
@@ -43,6 +45,7 @@ pub enum Tone {
 /// Prints a warning about something beside the result, like the metrics. It does not stop the
 /// command, which then ends with the exit code for warnings.
 pub fn degrade(text: &str) {
+    said::keep(&format!("warning: {text}"));
     log::warn(text);
     screen::degrade(text);
 }
@@ -59,6 +62,7 @@ pub fn text(text: &str) {
 
 /// Prints a line for the person who watches, on standard error.
 pub fn note(text: &str) {
+    said::keep(text);
     log::told(text);
     unlogged(text);
 }

@@ -47,6 +47,7 @@ fn page_of(command: &str) -> &'static str {
         "status" | "events" => "events.md",
         "plan" | "tune" | "lab" | "lab probe" | "lab sweep" | "lab rehearse" | "lab pages"
         | "lab snapshots" => "lab.md",
+        schedule if schedule.starts_with("schedule") => "manual/schedule.md",
         snapshot if snapshot.starts_with("snapshot") => "manual/snapshots.md",
         "archive-push" | "archive-get" | "receive" => "manual/log.md",
         "completions" | "man" => "manual/configuration.md",

@@ -368,6 +368,38 @@ Examples:
   windlass hold /backup/pg --set 1f0c9a2e --release
       Let the rules count for it again.";
 
+/// `windlass schedule --help`
+pub const SCHEDULE: &str = "\
+Examples:
+  windlass schedule install --dry-run
+      Print the timers and services that the configuration asks for.
+  windlass schedule install
+      Write them, and start the timers.
+  windlass schedule list
+      What is due when, and is it installed?";
+
+/// `windlass schedule install --help`
+pub const SCHEDULE_INSTALL: &str = "\
+Examples:
+  windlass schedule install
+      As root: write the units, remove those of jobs that are gone, start the timers.
+  windlass schedule install --user
+      The same for units of your own, without root.
+
+The times stand in the tables [schedule] and [database.NAME.schedule], as in full = \"Sun 02:00\".";
+
+/// `windlass schedule list --help`
+pub const SCHEDULE_LIST: &str = "\
+Examples:
+  windlass schedule list
+      Each job with its times, when it is due next, and whether its units are there.";
+
+/// `windlass schedule remove --help`
+pub const SCHEDULE_REMOVE: &str = "\
+Examples:
+  windlass schedule remove
+      Stop the timers and remove the units. Backups, history and configuration stay.";
+
 /// `windlass man --help`
 pub const MAN: &str = "\
 Examples:

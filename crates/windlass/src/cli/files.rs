@@ -75,6 +75,7 @@ fn of(cli: &Cli) -> Files {
         Command::Receive(receive) => files.add([&receive.to], "the log is kept there"),
         Command::ArchiveGet(get) => files.of_log(&get.into, &get.from),
         Command::Man { into } => files.add([into], "the man pages are written there"),
+        Command::Schedule(schedule) => files.add(&schedule.units().dir, "the units are there"),
         Command::Plan(_) | Command::Status | Command::Close(_) => {}
         Command::Completions { .. } => {}
     }

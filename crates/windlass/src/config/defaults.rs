@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, Command};
 
 use super::file::{Config, Entry, Section, mistake};
-use super::{Said, repositories, values};
+use super::{Said, notify, repositories, schedule, values};
 use crate::exit::Failure;
 use crate::nearest;
 
@@ -54,6 +54,8 @@ pub fn check(command: &Command, config: &Config) -> Result<(), Failure> {
         check_section(section, (command, &[sub]), name)?;
     }
     repositories::check(config)?;
+    schedule::check(config)?;
+    notify::check(config)?;
     let subs = OF_DATABASES.map(|name| find(command, name));
     let subs: Vec<_> = subs.into_iter().flatten().collect();
     for (name, section) in &config.databases {

@@ -18,6 +18,8 @@ use crate::nearest::nearest;
 pub const PATH: &str = "/etc/windlass/windlass.toml";
 /// The directory of its further parts.
 pub const DIRECTORY: &str = "/etc/windlass/conf.d";
+/// The table of times, alone or inside one of a database or repository.
+const SCHEDULE: &str = "schedule";
 /// The largest file that is read.
 pub const BYTES_MAX: u64 = 1 << 20;
 
@@ -87,6 +89,10 @@ pub struct Config {
     pub databases: BTreeMap<String, Section>,
     /// Sections of repositories, by their names.
     pub repositories: BTreeMap<String, Section>,
+    /// Schedules: of each database and repository by its name, and of all under an empty one.
+    pub schedules: BTreeMap<String, Section>,
+    /// Who is told how runs end.
+    pub notify: Option<Section>,
     /// How to reach buckets: each by its name, and all others under an empty one.
     pub buckets: BTreeMap<String, Section>,
 }
@@ -99,10 +105,12 @@ impl Config {
             commands,
             databases,
             repositories,
+            schedules,
+            notify,
             buckets,
         } = self;
-        let sections = [commands, databases, repositories, buckets];
-        every.is_empty() && sections.iter().all(|section| section.is_empty())
+        let sections = [commands, databases, repositories, schedules, buckets];
+        every.is_empty() && notify.is_none() && sections.iter().all(|section| section.is_empty())
     }
 
     /// The database that a word means: its name, also with the name of a snapshot behind an `@`.
@@ -166,16 +174,31 @@ impl Config {
                 DeValue::Table(inner) if name == "database" => {
                     lines.check_named("database", inner)?;
                     lines.sections(inner, "database", &mut self.databases)?;
+                    lines.schedules(inner, &mut self.schedules)?;
                 }
                 DeValue::Table(inner) if name == "repository" => {
                     lines.check_named("repository", inner)?;
                     lines.sections(inner, "repository", &mut self.repositories)?;
+                    lines.schedules(inner, &mut self.schedules)?;
                 }
                 DeValue::Table(inner) if name == "lab" => {
                     let mut found = BTreeMap::new();
                     lines.sections(inner, "lab", &mut found)?;
                     for (name, section) in found {
                         merge(&mut self.commands, format!("lab {name}"), section);
+                    }
+                }
+                DeValue::Table(inner) if name == SCHEDULE => {
+                    lines.check_alone(name, inner)?;
+                    let section = lines.section(place, inner)?;
+                    merge(&mut self.schedules, String::new(), section);
+                }
+                DeValue::Table(inner) if name == "notify" => {
+                    lines.check_alone(name, inner)?;
+                    let section = lines.section(place, inner)?;
+                    match &mut self.notify {
+                        Some(old) => old.entries.extend(section.entries),
+                        none => *none = Some(section),
                     }
                 }
                 DeValue::Table(inner) if name == "object" => {
@@ -236,7 +259,32 @@ impl Lines<'_> {
                     &format!("Write [{outer}.NAME] above the keys."),
                 ));
             };
-            merge(into, name.to_owned(), self.section(place, inner)?);
+            let mut own = inner.clone();
+            if outer != "lab" && own.get(SCHEDULE).is_some_and(|it| it.get_ref().is_table()) {
+                own.remove(SCHEDULE);
+            }
+            merge(into, name.to_owned(), self.section(place, &own)?);
+        }
+        Ok(())
+    }
+
+    /// The schedules in the tables of databases or repositories.
+    fn schedules(
+        &self,
+        table: &DeTable<'_>,
+        into: &mut BTreeMap<String, Section>,
+    ) -> Result<(), Failure> {
+        for (key, value) in table {
+            let name: &str = key.get_ref();
+            for (word, value) in value.get_ref().as_table().into_iter().flatten() {
+                let word_is = |text: &str| word.get_ref() == text;
+                if let DeValue::Table(inner) = value.get_ref()
+                    && word_is(SCHEDULE)
+                {
+                    let section = self.section(self.place(word.span().start), inner)?;
+                    merge(into, name.to_owned(), section);
+                }
+            }
         }
         Ok(())
     }

@@ -116,6 +116,7 @@ fn of_place(error: &OperationError) -> (String, Option<String>) {
             error.to_string(),
             said("Make a backup first, or name the place that has one."),
         ),
+        OperationError::Schedule(inner) => (error.to_string(), said(super::schedule::hint(inner))),
         OperationError::History(error) => super::history::words(error),
         OperationError::Plan(inner) => super::plan::words(inner),
         OperationError::Sweep(inner) => super::experiments::sweep(inner),

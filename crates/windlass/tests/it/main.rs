@@ -37,6 +37,7 @@ mod many_sets;
 mod merge;
 mod messages;
 mod mounting;
+mod notify;
 mod open_content;
 mod open_images;
 mod open_kept;
@@ -57,6 +58,7 @@ mod repositories;
 #[path = "../shared/run.rs"]
 mod run;
 mod samples;
+mod schedule;
 mod set_names;
 mod settings;
 mod shown;

@@ -109,7 +109,7 @@ pub use options::{
 pub use outputs::{Guard, OutputKind, Outputs, is_same_output};
 pub use pace::{Pace, PacedIo, Paces, Pacing};
 pub use place::{SetAbout, SetEntry, SetList, SetState, StripeEntry, UnknownStripe, list_sets};
-pub use process::{address_space_has, address_space_left};
+pub use process::{address_space_has, address_space_left, hostname};
 pub use progress::Progress;
 pub use rate::RateLimit;
 pub use read::{cached_pages, read_uncached};

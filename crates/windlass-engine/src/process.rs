@@ -1,9 +1,15 @@
-//! What this process has used: CPU time and memory.
+//! What this process has used: CPU time and memory; and the machine on which it runs.
 
 use std::time::Duration;
 
 use memmap2::MmapOptions;
 use windlass_media::fitted;
+
+/// The name of this machine; empty if the system does not say it.
+pub fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    name.map_or_else(|_| String::new(), |name| name.trim().to_owned())
+}
 
 /// CPU time of this process so far, in seconds.
 pub(crate) fn process_cpu_seconds() -> f64 {

@@ -44,7 +44,7 @@ impl Writer {
             text.map_or(String::new(), |text| text.trim().to_owned())
         };
         Self {
-            host: line("/proc/sys/kernel/hostname"),
+            host: windlass_engine::hostname(),
             boot: line("/proc/sys/kernel/random/boot_id"),
             namespace: namespace(),
             process,

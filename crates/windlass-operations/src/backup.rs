@@ -236,7 +236,8 @@ impl Job<'_> {
                 Ready::Postgres(Box::new(cluster), plan, outputs, base)
             }
             (None, DatabaseName::Sqlite(path)) => {
-                let database = Database::open(path)?;
+                let mut database = Database::open(path)?;
+                database.set_host(&self.caller.host);
                 let plan = self.plan(1, || Ok(database.estimate_bytes()))?;
                 let mut outputs = outputs::of_sqlite(path)?;
                 let base = self.search().base_of_file(&database, &mut outputs)?;

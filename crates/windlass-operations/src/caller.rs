@@ -31,6 +31,8 @@ pub struct Caller {
     pub process: ProcessUse,
     /// The program and its version, for what is recorded: `example 1.0`.
     pub tool: String,
+    /// The name of the machine, for what is recorded. It tells databases of the same path apart.
+    pub host: String,
     /// A log that the caller writes. No output of the operation may go there.
     pub log: Option<PathBuf>,
     /// Learns what happens.
@@ -54,6 +56,7 @@ impl Caller {
         Self {
             process: ProcessUse::Shared,
             tool: tool.to_owned(),
+            host: windlass_engine::hostname(),
             log: None,
             observer,
             history: History::none(),

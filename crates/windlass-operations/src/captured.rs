@@ -16,7 +16,7 @@ use windlass_postgres::Timeline;
 use windlass_repository::{
     CommitLog, LogPlace, NewCommit, StandAbout, database_number, log_systems,
 };
-use windlass_sqlite::{Held, LogCapture, LogPoint, Standing};
+use windlass_sqlite::{DatabaseKey, Held, LogCapture, LogPoint, Standing};
 
 use crate::caller::Caller;
 use crate::database::DatabaseName;
@@ -29,6 +29,8 @@ use crate::stored::no_log_in_bucket;
 pub struct CapturedLog {
     /// The database.
     pub database: PathBuf,
+    /// Which database it is, among those of other machines.
+    pub key: DatabaseKey,
     /// The place.
     pub place: PathBuf,
     /// The timeline at the end.
@@ -74,9 +76,11 @@ impl Capturing {
         log_systems(place)?;
         DatabaseName::Sqlite(path.to_owned()).become_owner(caller.process)?;
         let begun_nanos = nanos_now();
-        let capture = LogCapture::begin(path, cancel)?;
+        let mut capture = LogCapture::begin(path, cancel)?;
+        capture.set_host(&caller.host);
         let database = capture.path().to_owned();
-        let log = LogPlace::of_database(place, database_number(&database));
+        let key = capture.key();
+        let log = LogPlace::of_database(place, database_number(&key));
         let log = CommitLog::open(&log)?;
         let held_before = before.as_ref().map_or_else(Held::default, |one| one.held);
         let mut capturing = Self {
@@ -89,6 +93,7 @@ impl Capturing {
                 breaks: before.as_ref().map_or(0, |before| before.breaks),
                 held: held_before,
                 database,
+                key,
             },
             capture,
             log,
@@ -252,8 +257,10 @@ fn stand_of(
         after_nanos: by_nanos,
         by_nanos,
     };
+    let DatabaseKey { host, path } = capture.key();
     let about = StandAbout {
-        path: capture.path().to_string_lossy().into_owned(),
+        host,
+        path,
         standing,
         lost,
     };

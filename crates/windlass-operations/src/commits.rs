@@ -5,7 +5,6 @@
 //! that is missing. Between two timelines something may be lost.
 
 use std::ops::Range;
-use std::path::Path;
 
 use jiff::Timestamp;
 use windlass_engine::media::{LogRecord, SetId};
@@ -14,15 +13,15 @@ use windlass_postgres::Timeline;
 use windlass_repository::{
     CommitReader, Linked, Links, LogPlace, Record, RepositoryError, TimelineLog, link,
 };
-use windlass_sqlite::{KIND, Standing};
+use windlass_sqlite::{DatabaseKey, KIND, Standing};
 
 /// A set of a SQLite database, as far as a list of sets describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DatabaseSet {
     /// The set.
     pub id: SetId,
-    /// The database's file.
-    pub path: String,
+    /// The database.
+    pub key: DatabaseKey,
     /// Where its state stands.
     pub standing: Option<Standing>,
     /// When the backup began, as RFC 3339.
@@ -42,7 +41,7 @@ impl DatabaseSet {
         let begun = Timestamp::from_nanosecond(set.begun_nanos.into()).ok();
         Some(Self {
             id: set.set_id,
-            path: facts["path"].as_str()?.to_owned(),
+            key: DatabaseKey::of_facts(facts),
             standing: serde_json::from_value(facts["standing"].clone())
                 .ok()
                 .flatten(),
@@ -128,8 +127,8 @@ impl CommitTimeline {
 /// What a place has of the log of a database.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DatabaseLog {
-    /// The database's file.
-    pub path: String,
+    /// The database.
+    pub key: DatabaseKey,
     /// Its timelines, oldest first.
     pub timelines: Vec<CommitTimeline>,
     /// The sets that do not stand in it, oldest first: a restore of them gets no further.
@@ -144,11 +143,11 @@ impl DatabaseLog {
         for timeline in place.timelines()? {
             found
                 .timelines
-                .extend(found_in(place, timeline, &mut found.path)?);
+                .extend(found_in(place, timeline, &mut found.key)?);
         }
         let links = Links::of(place)?;
-        let path = found.path.clone();
-        for set in sets.iter().filter(|set| set.path == path) {
+        let key = found.key.clone();
+        for set in sets.iter().filter(|set| set.key == key) {
             let linked = set.standing.as_ref().map(|state| links.find(state));
             let linked = linked.transpose()?.flatten();
             match linked.and_then(|at| Some((found.run_of(at)?, at.since_nanos))) {
@@ -172,7 +171,7 @@ impl DatabaseLog {
     /// The same, as far as it says whose log it is.
     pub(crate) fn without_timelines(self) -> Self {
         Self {
-            path: self.path,
+            key: self.key,
             ..Self::default()
         }
     }
@@ -190,7 +189,7 @@ impl DatabaseLog {
 fn found_in(
     place: &LogPlace,
     timeline: Timeline,
-    path: &mut String,
+    key: &mut DatabaseKey,
 ) -> Result<Option<CommitTimeline>, RepositoryError> {
     let stored = TimelineLog::of(place, timeline)?;
     let mut reader = CommitReader::new(place, timeline)?;
@@ -204,7 +203,7 @@ fn found_in(
         let Some(Record::Stand(first, about)) = reader.next_of_object()? else {
             continue;
         };
-        path.clone_from(&about.path);
+        *key = about.key();
         lost = about.lost.or(lost);
         let last = last_of(&mut reader, &objects)?.unwrap_or(first);
         runs.push(CommitRun {
@@ -247,11 +246,10 @@ fn last_of(
     Ok(last)
 }
 
-/// The sets of the database at a path, among those of a list, oldest first.
-pub(crate) fn sets_of(list: &[&SetEntry], path: &Path) -> Vec<DatabaseSet> {
-    let path = path.to_string_lossy();
+/// The sets of a database, among those of a list, oldest first.
+pub(crate) fn sets_of(list: &[&SetEntry], key: &DatabaseKey) -> Vec<DatabaseSet> {
     let sets = list.iter().filter_map(|set| DatabaseSet::of(set));
-    sets.filter(|set| set.path == path).collect()
+    sets.filter(|set| set.key == *key).collect()
 }
 
 /// Where a set stands in a log, if it says so and the log has it.

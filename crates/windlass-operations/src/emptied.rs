@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use windlass_engine::{SetEntry, SetState};
-use windlass_sqlite::{DatabaseFacts, KIND, Warning};
+use windlass_sqlite::{DatabaseFacts, DatabaseKey, KIND, Warning};
 
 use crate::places::{list, short_id};
 
@@ -29,7 +29,7 @@ pub fn warning(directories: &[PathBuf], now: &DatabaseFacts) -> Option<Warning> 
 /// How large the database is in a sealed set, if the set is of this database.
 fn bytes_of(set: &SetEntry, now: &DatabaseFacts) -> Option<u64> {
     let facts = &set.about.as_ref()?.database;
-    let is_of_it = facts["kind"] == KIND && facts["path"] == now.path.as_str();
+    let is_of_it = facts["kind"] == KIND && DatabaseKey::of_facts(facts) == now.key();
     let is_sealed = matches!(set.state, SetState::Sealed);
     facts["bytes"].as_u64().filter(|_| is_of_it && is_sealed)
 }

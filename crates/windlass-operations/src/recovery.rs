@@ -28,6 +28,7 @@ use windlass_postgres::{DatabaseFacts, Lsn, Recovery, RecoveryPoint, Sought, see
 use windlass_repository::{
     KnownLog, LogPath, LogPlace, LogReader, RepositoryError, database_number,
 };
+use windlass_sqlite::DatabaseKey;
 
 use crate::caller::Caller;
 use crate::commits::{DatabaseLog, DatabaseSet};
@@ -126,7 +127,7 @@ pub(crate) fn choose_point(
 /// Whose sets and log they are.
 enum Subject {
     Cluster(u64),
-    Database(String),
+    Database(DatabaseKey),
 }
 
 impl Subject {
@@ -139,7 +140,7 @@ impl Subject {
             }
             Held::Sqlite => {
                 let facts = windlass_sqlite::DatabaseFacts::of_set(facts).ok()?;
-                Some(Self::Database(facts.path))
+                Some(Self::Database(facts.key()))
             }
         }
     }
@@ -174,9 +175,9 @@ fn windows(
     let place = place.unwrap_or(Path::new("."));
     let system = match subject {
         Subject::Cluster(system) => *system,
-        Subject::Database(path) => {
+        Subject::Database(key) => {
             let sets: Vec<_> = sound.filter_map(DatabaseSet::of).collect();
-            let log = LogPlace::of_database(place, database_number(Path::new(path)));
+            let log = LogPlace::of_database(place, database_number(key));
             let log = DatabaseLog::of(&log, &sets)?;
             let shown = log.timelines.iter().flat_map(|one| {
                 let runs = one.runs.iter();

@@ -8,14 +8,12 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use windlass_engine::{durable, read_regular_at_most};
+use windlass_engine::{durable, hostname, read_regular_at_most};
 use windlass_postgres::Lsn;
 
 use crate::error::{IoContext, RepositoryError};
 use crate::place::{LogPlace, names_in};
 
-/// The name of this host.
-const HOST: &str = "/proc/sys/kernel/hostname";
 const PREFIX: &str = "reading-";
 const NOTE_BYTES_MAX: u64 = 64;
 const MODE: u32 = 0o640;
@@ -27,9 +25,7 @@ impl LogPlace {
     pub fn note_reading(&self, directory: &Path, from: Lsn) {
         let path = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
         let mut hash = blake3::Hasher::new();
-        if let Ok(host) = std::fs::read(HOST) {
-            hash.update(&host);
-        }
+        hash.update(hostname().as_bytes());
         hash.update(path.as_os_str().as_encoded_bytes());
         let name = format!("{PREFIX}{}", &hash.finalize().to_hex()[..16]);
         let note = self.root().join(name);

@@ -104,6 +104,7 @@ fn backup(database: &Database, mut run: BackupRun) -> Result<BackupOutcome, Sqli
     let mut copied = copied.map_err(explained)?;
     closed.map_err(explained)?;
     copied.facts.label.clone_from(&database.label);
+    copied.facts.host.clone_from(&database.facts().host);
     let table = file_table(database, &run, &copied)?;
     let facts = set_facts(database, &copied, started);
     check_set(&facts, &table)?;

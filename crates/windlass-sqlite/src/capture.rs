@@ -45,6 +45,7 @@ use windlass_engine::Cancel;
 use crate::database::{Database, check_same_file};
 use crate::error::{IoContext, SqliteError};
 use crate::facts::JournalMode;
+use crate::key::DatabaseKey;
 use crate::lock;
 use crate::session::Session;
 use crate::shm::WalIndex;
@@ -140,6 +141,16 @@ impl LogCapture {
     /// How long to wait at most for locks of other processes.
     pub fn set_lock_wait(&mut self, wait: Duration) {
         self.database.set_lock_wait(wait);
+    }
+
+    /// Sets the name of the machine, which tells databases of the same path apart.
+    pub fn set_host(&mut self, host: &str) {
+        self.database.set_host(host);
+    }
+
+    /// Which database this is.
+    pub fn key(&self) -> DatabaseKey {
+        self.database.facts().key()
     }
 
     /// The database's file, without symbolic links.

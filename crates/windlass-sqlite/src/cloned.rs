@@ -96,6 +96,7 @@ impl Database {
             bytes: reader.bytes(),
             facts: DatabaseFacts {
                 label: self.label.clone(),
+                host: self.facts().host.clone(),
                 ..facts
             },
             lock_held: held,

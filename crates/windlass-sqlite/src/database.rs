@@ -95,6 +95,11 @@ impl Database {
         label.clone_into(&mut self.label);
     }
 
+    /// Sets the name of the machine, for the set's facts.
+    pub fn set_host(&mut self, host: &str) {
+        host.clone_into(&mut self.facts.host);
+    }
+
     /// Lets a backup build on an earlier set. What is the same there is left out.
     pub fn set_chain(&mut self, chain: Option<Chain>) {
         self.chain = chain;

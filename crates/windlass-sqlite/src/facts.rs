@@ -5,6 +5,7 @@ use windlass_media::Facts;
 
 use crate::error::SqliteError;
 use crate::header::{DatabaseHeader, is_page_size};
+use crate::key::DatabaseKey;
 use crate::standing::Standing;
 
 /// Value of `kind` in the facts of a set of a SQLite database.
@@ -30,6 +31,9 @@ pub struct DatabaseFacts {
     pub label: String,
     /// File name, without directories.
     pub name: String,
+    /// The name of the machine; empty in sets that do not say it.
+    #[serde(default)]
+    pub host: String,
     /// Absolute path, symbolic links resolved.
     pub path: String,
     /// Page size in bytes; 0 for an empty database.
@@ -70,6 +74,7 @@ impl DatabaseFacts {
             kind: KIND.to_owned(),
             label: String::new(),
             name: name.to_string_lossy().into_owned(),
+            host: String::new(),
             path: path.to_string_lossy().into_owned(),
             page_bytes,
             page_count: bytes.div_ceil(u64::from(page_bytes.max(1))),
@@ -86,6 +91,14 @@ impl DatabaseFacts {
             wal_reset_bug: header.is_some_and(DatabaseHeader::has_wal_reset_bug),
             change_counter: header.map_or(0, |header| header.change_counter),
             standing: None,
+        }
+    }
+
+    /// Which database this is.
+    pub fn key(&self) -> DatabaseKey {
+        DatabaseKey {
+            host: self.host.clone(),
+            path: self.path.clone(),
         }
     }
 
@@ -114,6 +127,7 @@ impl DatabaseFacts {
             "kind": self.kind,
             "label": self.label,
             "name": self.name,
+            "host": self.host,
             "path": self.path,
             "page_bytes": self.page_bytes,
             "page_count": self.page_count,

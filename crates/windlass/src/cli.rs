@@ -15,6 +15,7 @@ mod expire;
 mod files;
 mod history;
 mod hold;
+mod hostname;
 mod images;
 mod key;
 mod lab;
@@ -135,6 +136,16 @@ pub struct Global {
     /// Read this configuration instead of /etc/windlass/windlass.toml
     #[arg(long, global = true, value_name = "FILE", env = "WINDLASS_CONFIG")]
     pub config: Option<PathBuf>,
+    /// The name of this machine in sets and log of SQLite databases, which are known by it and by
+    /// their path. The default is the system's hostname. Set it where that changes: in containers
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        value_parser = hostname::parse,
+        env = "WINDLASS_HOSTNAME"
+    )]
+    pub hostname: Option<String>,
     /// Do not keep this run in the history
     #[arg(long, global = true, env = "WINDLASS_NO_HISTORY")]
     pub no_history: bool,
@@ -156,6 +167,12 @@ pub struct Global {
 }
 
 impl Global {
+    /// The name of this machine.
+    pub fn host(&self) -> String {
+        let given = self.hostname.clone();
+        given.unwrap_or_else(windlass_engine::hostname)
+    }
+
     /// Whether nothing but a result that was asked for is to be printed: no notes, no progress.
     pub fn is_silent(&self) -> bool {
         self.json || self.quiet

@@ -96,7 +96,8 @@ fn parse_as(command: clap::Command, arguments: &[OsString]) -> Result<Cli, Faile
     if let cli::Command::Schedule(command) = &mut cli.command {
         command.units_mut().jobs = schedule::jobs(&config)?;
     }
-    cli.global.configured = configured(&config, repository.as_ref().map(|one| &*one.name))?;
+    let repository = repository.as_ref().map(|one| &*one.name);
+    cli.global.configured = configured(&config, repository, &cli.global.host())?;
     cli.global.encrypted_places = encrypted_places(&config)?;
     cli.global.notify = notify::settings(&config)?;
     windlass_operations::configure_buckets(buckets::settings(&config)?);
@@ -104,7 +105,11 @@ fn parse_as(command: clap::Command, arguments: &[OsString]) -> Result<Cli, Faile
 }
 
 /// The databases and repositories of the configuration, as the commands that read sets know them.
-fn configured(config: &Config, repository: Option<&str>) -> Result<Vec<Configured>, Failure> {
+fn configured(
+    config: &Config,
+    repository: Option<&str>,
+    host: &str,
+) -> Result<Vec<Configured>, Failure> {
     let backup = config.commands.get("backup");
     // As for a backup, the environment wins over the configuration.
     let environment = std::env::var("WINDLASS_TO").ok();
@@ -121,6 +126,7 @@ fn configured(config: &Config, repository: Option<&str>) -> Result<Vec<Configure
         Ok(Configured {
             name: name.clone(),
             source: section.source(name)?,
+            host: host.to_owned(),
             places: places.map(PathBuf::from).collect(),
             is_repository: false,
         })
@@ -141,7 +147,7 @@ fn encrypted_places(config: &Config) -> Result<Vec<PathBuf>, Failure> {
     let of_all = config.commands.get("backup");
     let all = of_all.is_some_and(encrypts) || std::env::var_os("WINDLASS_ENCRYPT").is_some();
     let own = |one: &&Configured| config.databases.get(&one.name).is_some_and(encrypts);
-    let configured = configured(config, None)?;
+    let configured = configured(config, None, "")?;
     let found: Vec<_> = configured.iter().filter(|one| all || own(one)).collect();
     let is_placeless = found.iter().any(|one| one.places.is_empty());
     let anywhere = configured
@@ -178,7 +184,7 @@ pub fn database_names() -> Vec<String> {
 pub fn configured_databases() -> Vec<Configured> {
     let arguments: Vec<_> = std::env::args_os().collect();
     let config = Config::load(&arguments, false);
-    let found = config.and_then(|config| configured(&config, None));
+    let found = config.and_then(|config| configured(&config, None, &windlass_engine::hostname()));
     found.unwrap_or_default()
 }
 

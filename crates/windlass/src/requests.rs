@@ -30,6 +30,7 @@ pub fn caller(global: &Global, terminal: Terminal) -> Caller {
     Caller {
         process: ProcessUse::Own,
         tool: format!("windlass {}", env!("CARGO_PKG_VERSION")),
+        host: global.host(),
         log: log::file(global).map(std::path::Path::to_owned),
         observer: Arc::new(terminal),
         history: match global.no_history {

@@ -17,7 +17,7 @@ use windlass_engine::media::BackupType;
 use windlass_engine::{METADATA_LIMIT_DEFAULT, OpenSet, Outputs, SetEntry, SetState};
 use windlass_image::{ImageSource, SetImage, SetImageOptions};
 use windlass_postgres::{ChainBase, Cluster};
-use windlass_sqlite::Database;
+use windlass_sqlite::{Database, DatabaseKey};
 
 use super::{BackupRequest, Job};
 use crate::caller::Caller;
@@ -110,9 +110,9 @@ impl BaseSearch<'_> {
         database: &Database,
         outputs: &mut Outputs,
     ) -> Result<Basis<windlass_sqlite::ChainBase>, OperationError> {
-        let path = database.facts().path.clone();
+        let key = database.facts().key();
         let is_of = |facts: &Value| {
-            facts["kind"] == windlass_sqlite::KIND && facts["path"] == path.as_str()
+            facts["kind"] == windlass_sqlite::KIND && DatabaseKey::of_facts(facts) == key
         };
         let take = |set: &OpenSet| {
             let source = ImageSource::new(Arc::new(self.image_of(set)?));
@@ -218,10 +218,37 @@ impl BaseSearch<'_> {
                 "sets in {} are encrypted, and no key here opens them",
                 named(&places)
             ),
-            BackupType::Diff => format!("there is no full backup of it in {}", named(&places)),
-            _ => format!("there is no backup of it in {}", named(&places)),
+            kind => {
+                let full = if kind == BackupType::Diff {
+                    "full "
+                } else {
+                    ""
+                };
+                let elsewhere = self.elsewhere(&found.sets, &is_of);
+                format!(
+                    "there is no {full}backup of it in {}{elsewhere}",
+                    named(&places)
+                )
+            }
         };
         Ok(Err(reason.unwrap_or_else(none)))
+    }
+
+    /// What to add if sets have the path of this database, but another machine.
+    fn elsewhere(&self, sets: &[SetEntry], is_of: impl Fn(&Value) -> bool) -> String {
+        let databases = sets.iter().rev().filter_map(|set| set.about.as_ref());
+        let mut hosts = databases.filter_map(|about| {
+            let mut here = about.database.clone();
+            here["host"] = self.caller.host.as_str().into();
+            let host = about.database["host"].as_str()?;
+            is_of(&here).then_some(host)
+        });
+        hosts.next().map_or_else(String::new, |host| {
+            format!(
+                ". Those of {host} have its path: if this machine was called {host}, let Windlass \
+                 go on with this hostname"
+            )
+        })
     }
 
     /// Whether a set of this kind can be the base of what was asked for.

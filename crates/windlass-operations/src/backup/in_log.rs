@@ -3,7 +3,7 @@
 //!
 //! It only looks.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use windlass_engine::Cancel;
@@ -26,7 +26,7 @@ pub(super) fn warning(
     let standing = facts.standing.as_ref()?;
     let since = Instant::now();
     for place in places {
-        let log = LogPlace::of_database(place, database_number(Path::new(&facts.path)));
+        let log = LogPlace::of_database(place, database_number(&facts.key()));
         let is_in_log = || -> Result<bool, RepositoryError> {
             Ok(!log.is_received()? || link(&log, standing)?.is_some())
         };

@@ -20,7 +20,8 @@ pub(super) fn check(
     path: &Path,
     (caller, request): (&Caller, &BackupRequest),
 ) -> Result<Source, OperationError> {
-    let database = Database::open(path)?;
+    let mut database = Database::open(path)?;
+    database.set_host(&caller.host);
     database.check_end()?;
     let facts = database.facts();
     let real = PathBuf::from(&facts.path);

@@ -70,7 +70,7 @@ impl DatabaseLogs {
             }
             return Ok(Self::Cluster(logs));
         }
-        let number = database_number(of.key().as_ref());
+        let number = database_number(of.file());
         let mut logs = Vec::new();
         for place in places {
             if log_databases(place)?.contains(&number) {

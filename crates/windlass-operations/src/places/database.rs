@@ -18,6 +18,8 @@ pub struct Configured {
     pub name: String,
     /// The database itself: a path or a connection string.
     pub source: String,
+    /// The name of the machine that this configuration is for.
+    pub host: String,
     /// Where its backups go.
     pub places: Vec<PathBuf>,
     /// Whether it is no database, but the name of places with the sets of many.
@@ -30,6 +32,7 @@ impl Configured {
         Self {
             name: name.to_owned(),
             source: String::new(),
+            host: String::new(),
             places,
             is_repository: true,
         }
@@ -46,7 +49,17 @@ impl Configured {
         // A set has the path without links. On another machine the file need not exist.
         let real = Path::new(&self.source).canonicalize().ok();
         let real = real.map(|path| path.to_string_lossy().into_owned());
-        self.source == of.key() || real.as_deref() == Some(of.key())
+        let path = match of.is_cluster() {
+            true => of.key(),
+            false => &of.file().path,
+        };
+        self.source == path || real.as_deref() == Some(path)
+    }
+
+    /// Whether the database of a set is on this machine, or does not say where it is.
+    pub fn is_here(&self, of: &Identity) -> bool {
+        let host = &of.file().host;
+        host.is_empty() || *host == self.host
     }
 }
 

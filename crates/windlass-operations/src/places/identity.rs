@@ -5,14 +5,18 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use windlass_engine::{SetAbout, SetEntry};
+use windlass_sqlite::DatabaseKey;
 
 /// A database, as the sets of a place name it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity {
     /// What kind of database.
     kind: String,
-    /// The key that no other database has: a cluster's system identifier, or a file's path.
+    /// The key that no other database has: a cluster's system identifier, or a file's machine and
+    /// path.
     key: String,
+    /// Where a file is; nothing for a cluster.
+    file: DatabaseKey,
     /// The name that people use. Two databases may have the same.
     name: String,
     version: String,
@@ -32,9 +36,18 @@ impl Identity {
     pub fn of_facts(facts: &Value) -> Self {
         let word = |key: &str| facts[key].as_str().unwrap_or_default().to_owned();
         let kind = word("kind");
-        let (key, version) = match kind.as_str() {
-            windlass_postgres::KIND => (word("system_identifier"), word("version")),
-            _ => (word("path"), String::new()),
+        let is_cluster = kind == windlass_postgres::KIND;
+        let (file, key, version) = match is_cluster {
+            true => (
+                DatabaseKey::default(),
+                word("system_identifier"),
+                word("version"),
+            ),
+            false => {
+                let file = DatabaseKey::of_facts(facts);
+                let key = file.to_string();
+                (file, key, String::new())
+            }
         };
         // A cluster that was not asked for its name has the name of its directory.
         let directory = word("data_directory");
@@ -43,6 +56,7 @@ impl Identity {
         Self {
             kind,
             key,
+            file,
             name: name.unwrap_or_default(),
             version,
         }
@@ -58,7 +72,14 @@ impl Identity {
         let stem = self.name.rsplit_once('.').map(|(stem, _)| stem);
         // Debian calls its clusters by version and name: 15/main.
         let last = self.name.rsplit_once('/').map(|(_, last)| last);
-        word == self.name || word == self.key || stem == Some(word) || last == Some(word)
+        let is_named = word == self.name || stem == Some(word) || last == Some(word);
+        let is_at = !self.is_cluster() && word == self.file.path;
+        is_named || is_at || word == self.key
+    }
+
+    /// Where the file of a SQLite database is.
+    pub fn file(&self) -> &DatabaseKey {
+        &self.file
     }
 
     /// Whether it is a PostgreSQL cluster.

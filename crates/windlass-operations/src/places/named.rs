@@ -247,11 +247,16 @@ impl Named {
         })
     }
 
-    /// The databases of these that a configured name may mean: those with its path, else those with
-    /// its name, else all of its kind that no other configured database means.
+    /// The databases of these that a configured name may mean: that with its path on its machine,
+    /// else those with its path, else those with its name, else all of its kind that no other
+    /// configured database means.
     fn databases_of<'a>(&self, one: &Configured, found: &'a [Identity]) -> Vec<&'a Identity> {
         let may_be = found.iter().filter(|of| one.may_be(of));
         let (exact, others): (Vec<_>, Vec<_>) = may_be.partition(|of| one.is_at(of));
+        let here: Vec<_> = exact.iter().copied().filter(|of| one.is_here(of)).collect();
+        if !here.is_empty() {
+            return here;
+        }
         if !exact.is_empty() {
             return exact;
         }

@@ -61,7 +61,7 @@ pub(super) fn plan(
     let place = log_place(set, request, None)?;
     // Fails if the place is not there.
     windlass_repository::log_databases(&place)?;
-    let log = LogPlace::of_database(&place, database_number(Path::new(&facts.path)));
+    let log = LogPlace::of_database(&place, database_number(&facts.key()));
     if log.timelines()?.is_empty() {
         let system = None;
         return Err(RepositoryError::NoLog { place, system }.into());

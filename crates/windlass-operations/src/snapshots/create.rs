@@ -128,7 +128,7 @@ fn make(
         make_directory(into, &subject)?;
     }
     subject.become_owner(caller)?;
-    let ready = prepare(name_of_live, request)?;
+    let ready = prepare(caller, name_of_live, request)?;
     ready.outputs.check(ready.place.home())?;
     into.iter().try_for_each(|into| ready.outputs.check(into))?;
     let mut tell = tell_removed(caller);
@@ -175,7 +175,7 @@ pub fn method_of(
         return Err(DatabaseError::DataDirectory { path }.into());
     };
     subject.become_owner(caller)?;
-    let ready = prepare(name, request)?;
+    let ready = prepare(caller, name, request)?;
     // The place itself may not exist yet, and its directory is on the same file system.
     let into = ready.place.home().parent().unwrap_or(Path::new("/"));
     let chosen = choose(ready.makers, request.method, into)?;
@@ -213,7 +213,11 @@ fn make_directory(path: &Path, subject: &Subject) -> Result<(), OperationError> 
 }
 
 /// Opens the database, and says which methods there are, the cheapest first.
-fn prepare(name: &DatabaseName, request: &CreateRequest) -> Result<Ready, OperationError> {
+fn prepare(
+    caller: &Caller,
+    name: &DatabaseName,
+    request: &CreateRequest,
+) -> Result<Ready, OperationError> {
     match name {
         DatabaseName::Sqlite(path) => {
             if !request.limits().is_none() {
@@ -223,6 +227,7 @@ fn prepare(name: &DatabaseName, request: &CreateRequest) -> Result<Ready, Operat
             let open = || -> Result<Database, OperationError> {
                 let mut database = Database::open(path)?;
                 database.set_label(&label);
+                database.set_host(&caller.host);
                 Ok(database)
             };
             let (first, second) = (open()?, open()?);

@@ -1,7 +1,6 @@
 //! Verifies the logs of some places: of clusters, and of SQLite databases.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use windlass_engine::{Cancel, SetEntry};
 use windlass_object::is_in_bucket;
@@ -26,7 +25,7 @@ pub(super) fn logs(named: &Named, sets: &[&SetEntry]) -> Result<Vec<Log>, Operat
     let clusters = sets.iter().filter_map(|set| ClusterSet::of(set));
     let clusters: BTreeSet<_> = clusters.map(|set| set.system).collect();
     let databases = sets.iter().filter_map(|set| DatabaseSet::of(set));
-    let databases = databases.map(|set| database_number(Path::new(&set.path)));
+    let databases = databases.map(|set| database_number(&set.key));
     let databases: BTreeSet<_> = databases.collect();
     let is_chosen = |of: &BTreeSet<u64>, one: &u64| !named.chooses_database() || of.contains(one);
     let mut found = Vec::new();

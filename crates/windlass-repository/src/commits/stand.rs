@@ -1,14 +1,15 @@
 //! What a stand says, and the number of a database.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 use windlass_media::LogRecord;
-use windlass_sqlite::{LogPoint, Standing};
+use windlass_sqlite::{DatabaseKey, LogPoint, Standing};
 
 /// What a stand says besides its head.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandAbout {
+    /// The machine of the database; empty in log that does not say it.
+    #[serde(default)]
+    pub host: String,
     /// The database.
     pub path: String,
     /// Where the state stands.
@@ -16,6 +17,16 @@ pub struct StandAbout {
     /// Why the timeline begins, if something before it may be lost.
     #[serde(default)]
     pub lost: Option<String>,
+}
+
+impl StandAbout {
+    /// Which database it is.
+    pub fn key(&self) -> DatabaseKey {
+        DatabaseKey {
+            host: self.host.clone(),
+            path: self.path.clone(),
+        }
+    }
 }
 
 /// The commit at which a record stands.
@@ -27,11 +38,9 @@ pub(crate) fn point_of(record: &LogRecord) -> LogPoint {
     }
 }
 
-/// The number under which the log of the database at a path is kept. The path is absolute and has
-/// no symbolic links.
-pub fn database_number(path: &Path) -> u64 {
-    use std::os::unix::ffi::OsStrExt;
-    let hash = blake3::hash(path.as_os_str().as_bytes());
+/// The number under which the log of a database is kept.
+pub fn database_number(key: &DatabaseKey) -> u64 {
+    let hash = blake3::hash(key.to_string().as_bytes());
     let first: [u8; 8] = std::array::from_fn(|at| hash.as_bytes()[at]);
     u64::from_le_bytes(first)
 }

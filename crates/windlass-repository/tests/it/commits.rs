@@ -41,7 +41,7 @@ impl Captured {
     }
 
     fn log(&self) -> LogPlace {
-        let number = database_number(self.capture.path());
+        let number = database_number(&self.capture.key());
         LogPlace::of_database(self.dir.path().join("place"), number)
     }
 
@@ -61,6 +61,7 @@ impl Captured {
             by_nanos: 1,
         };
         let about = StandAbout {
+            host: String::new(),
             path: self.capture.path().to_string_lossy().into_owned(),
             standing,
             lost: None,

@@ -343,6 +343,7 @@ fn the_words_of_a_plan() {
         .into();
     let filters = [
         (r"/(var/)?tmp/\.tmp\w+", "[place]"),
+        (r"[\w.-]+:\[place\]", "[host]:[place]"),
         (r"\b[0-9a-f]{8}\b", "[set]"),
         (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "[time]"),
         (r" *\d+(\.\d+)? (B|KiB|MiB)\b", " [size]"),

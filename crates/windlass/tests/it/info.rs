@@ -179,7 +179,8 @@ fn what_hangs_on_what_is_drawn_and_a_missing_base_is_named() {
     assert!(printed.contains(&format!("  on {second}  ")), "{printed}");
     let metrics = |name: &str, rest: &str| {
         let printed = info_with(&["--metrics", &sets], 0);
-        let series = format!("windlass_place_{name}{{database=\"shop.db\",key=\"{db}\"{rest}}} ");
+        let key = place.key("shop.db");
+        let series = format!("windlass_place_{name}{{database=\"shop.db\",key=\"{key}\"{rest}}} ");
         let line = printed.lines().find_map(|line| line.strip_prefix(&series));
         let line = line.unwrap_or_else(|| panic!("{series}: {printed}"));
         line.parse::<f64>().unwrap()

@@ -27,6 +27,7 @@ mod forged;
 mod glance;
 mod history;
 mod hooks;
+mod hosts;
 mod info;
 mod lab;
 mod lab_snapshots;

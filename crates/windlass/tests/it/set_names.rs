@@ -296,7 +296,7 @@ fn a_configured_database_without_a_set_never_takes_that_of_another() {
         assert!(printed.contains(named), "{words:?}: {printed}");
         let holds = format!(
             "These places hold sets of shop.db (SQLite, {}",
-            place.arg("shop.db")
+            place.key("shop.db")
         );
         assert!(printed.contains(&holds), "{words:?}: {printed}");
     }
@@ -370,7 +370,7 @@ fn the_sets_that_a_database_had_under_another_path_are_not_forgotten() {
     let (code, printed) = with(&place, &["backup", "orders"]);
     assert_eq!(code, 0, "{printed}");
     std::fs::copy(place.path("shop.db"), place.path("renamed.db")).unwrap();
-    let (old, new) = (place.arg("shop.db"), place.arg("renamed.db"));
+    let (old, new) = (place.key("shop.db"), place.key("renamed.db"));
     let text = std::fs::read_to_string(place.path("windlass.toml")).unwrap();
     configure(&place, &text.replace("shop.db", "renamed.db"));
     let (code, printed) = with(&place, &["backup", "orders"]);
@@ -389,7 +389,8 @@ fn the_sets_that_a_database_had_under_another_path_are_not_forgotten() {
     assert_eq!(code, 0, "{printed}");
     // If the old path is that of another configured database, nothing is said.
     let both = format!(
-        "[database.old]\nsource = \"{old}\"\nto = [\"{}\"]\n",
+        "[database.old]\nsource = \"{}\"\nto = [\"{}\"]\n",
+        place.arg("shop.db"),
         place.arg("sets")
     );
     let text = std::fs::read_to_string(place.path("windlass.toml")).unwrap();
@@ -464,7 +465,7 @@ fn a_set_of_a_database_that_was_moved_can_be_taken_by_its_id() {
     configure(&place, &configured.replace("crm.db", "new.db"));
     let (code, printed) = with(&place, &["backup", "crm"]);
     assert_eq!(code, 0, "{printed}");
-    let (key, sets) = (place.arg("crm.db"), place.arg("sets"));
+    let (key, sets) = (place.key("crm.db"), place.arg("sets"));
     let by_place = format!("{sets}@{old}");
     let by_name = format!("crm@{old}");
     for words in [

@@ -41,6 +41,11 @@ impl Place {
         self.path(name).to_str().unwrap().to_owned()
     }
 
+    /// The key of a database here: its machine and its path.
+    pub fn key(&self, name: &str) -> String {
+        format!("{}:{}", windlass_engine::hostname(), self.arg(name))
+    }
+
     /// The database and the directory of sets, as a command line names them.
     pub fn ends(&self) -> (String, String) {
         (self.arg("shop.db"), self.arg("sets"))

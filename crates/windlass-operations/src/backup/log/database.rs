@@ -59,12 +59,12 @@ pub(super) fn make(
 fn judge(captured: &CapturedLog) -> Result<(Option<SetId>, Vec<Named>), OperationError> {
     let place = std::slice::from_ref(&captured.place);
     let list = places::list(place)?;
-    let sets = commits::sets_of(&with_bases(&list.sets, place), &captured.database);
+    let sets = commits::sets_of(&with_bases(&list.sets, place), &captured.key);
     if sets.is_empty() {
         let text = "the place has no set of this database, and the log alone restores nothing";
         return Ok((None, vec![(LOG_WITHOUT_SET, text.to_owned())]));
     }
-    let log = LogPlace::of_database(&captured.place, database_number(&captured.database));
+    let log = LogPlace::of_database(&captured.place, database_number(&captured.key));
     for set in sets.iter().rev() {
         let linked = commits::linked(&log, set)?;
         if linked.is_some_and(|linked| linked.timeline == captured.timeline) {

@@ -49,21 +49,21 @@ pub(super) fn show(logs: &[LogInfo]) {
 pub(super) fn show_databases(logs: &[DatabaseLogInfo]) {
     for DatabaseLogInfo { log, fault, .. } in logs {
         for one in &log.timelines {
-            let (path, timeline, stored) = (&log.path, one.timeline, show_size(one.stored_bytes));
+            let (key, timeline, stored) = (&log.key, one.timeline, show_size(one.stored_bytes));
             if let Some(lost) = &one.lost {
                 output::line(&format!(
-                    "gap           {path}: transactions before timeline {timeline} may be missing \
+                    "gap           {key}: transactions before timeline {timeline} may be missing \
                      ({lost})"
                 ));
             }
             let commits = output::count(one.commits(), "transaction");
             let objects = output::count(one.objects, "object");
             output::line(&format!(
-                "log           {path}, timeline {timeline}: {commits}, {stored} in {objects}"
+                "log           {key}, timeline {timeline}: {commits}, {stored} in {objects}"
             ));
             for gap in one.gaps() {
                 let gap = gap_words(&gap);
-                output::line(&format!("gap           {path}, timeline {timeline}: {gap}"));
+                output::line(&format!("gap           {key}, timeline {timeline}: {gap}"));
             }
             for run in &one.runs {
                 let Some(first) = run.first_nanos else {
@@ -72,13 +72,13 @@ pub(super) fn show_databases(logs: &[DatabaseLogInfo]) {
                 let [from, to] = [first, run.end_nanos].map(|one| moment_of(&nanos(one)));
                 let sets = output::count(run.sets.len() as u64, "set");
                 output::line(&format!(
-                    "restorable    {path}, timeline {timeline}: {from} to {to}, {sets}"
+                    "restorable    {key}, timeline {timeline}: {from} to {to}, {sets}"
                 ));
             }
         }
         if !log.outside.is_empty() {
-            let (path, outside) = (&log.path, outside_words(&log.outside));
-            output::line(&format!("not in log    {path}: {outside}"));
+            let (key, outside) = (&log.key, outside_words(&log.outside));
+            output::line(&format!("not in log    {key}: {outside}"));
         }
         if let Some(fault) = fault {
             output::line(&format!(
@@ -209,7 +209,7 @@ pub(super) fn document(logs: &[LogInfo], databases: &[DatabaseLogInfo]) -> Value
         let timelines = info.log.timelines.iter().map(commits_document);
         json!({
             "place": info.place.to_string_lossy(),
-            "database": info.log.path,
+            "database": info.log.key.to_string(),
             "timelines": timelines.collect::<Vec<_>>(),
             "outside": ids(&info.log.outside),
             "fault": info.fault.as_ref().map(ToString::to_string),

@@ -64,7 +64,7 @@ pub(super) fn show(log: &VerifiedLog, quiet: bool) {
 /// Whose log it is.
 fn subject(log: &VerifiedLog) -> String {
     match &log.database {
-        Some(database) => database.path.clone(),
+        Some(database) => database.key.to_string(),
         None => format!("cluster {}", log.system),
     }
 }
@@ -118,7 +118,7 @@ pub(super) fn document(log: &VerifiedLog) -> Value {
     });
     if let Some(database) = &log.database {
         let timelines = database.timelines.iter().map(info::commits_document);
-        document["database"] = database.path.clone().into();
+        document["database"] = database.key.to_string().into();
         document["timelines"] = timelines.collect();
         document["outside"] = info::ids(&database.outside);
     }

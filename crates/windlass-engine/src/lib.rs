@@ -48,6 +48,7 @@ mod json;
 mod keys;
 mod live;
 mod mismatch;
+mod objects;
 mod options;
 mod outputs;
 mod pace;
@@ -101,6 +102,7 @@ pub use json::to_json;
 pub use keys::{KeyFault, Keys, NoKeys};
 pub use live::{Live, LiveDevice, LiveLimit, Meter};
 pub use mismatch::Mismatch;
+pub use objects::{Directory, ListedObject, Listing, Naming, NewObject, Objects, Reading};
 pub use options::{
     BackupOptions, BufferPlan, BufferRequest, DEVICE_DEPTH, Encryption, FRAME_BYTES_DEFAULT,
     MEMORY_LIMIT_DEFAULT, TRANSFER_BYTES_DEFAULT, TRANSFER_BYTES_MAX, TRANSFER_BYTES_MIN,

@@ -1,4 +1,4 @@
-//! The bytes of a stripe in a bucket, read in ranges.
+//! The bytes of a stripe, or of another object, in a bucket, read in ranges.
 //!
 //!   head (copy) | data, by ranges, some of them ahead of the reader | tail (copy)
 //!
@@ -93,6 +93,22 @@ impl StripeBytes {
             name,
             kept,
         }
+    }
+
+    /// An object without a name object, of which the last bytes are at hand.
+    pub(crate) fn of_object(
+        (location, bucket, key): (PathBuf, Arc<Bucket>, String),
+        bytes: u64,
+        tail: &[u8],
+    ) -> Self {
+        let name = NameObject {
+            key: key.clone(),
+            data_bytes: bytes,
+            stripe_bytes: bytes,
+            head: Vec::new(),
+            tail: tail.to_vec(),
+        };
+        Self::new(location, bucket, key, Arc::new(name))
     }
 
     /// Where the copy of the tail begins.

@@ -21,13 +21,13 @@ pub(crate) fn is_document(location: &Path) -> bool {
     is_in_bucket(location) && Beside::of(location).is_some()
 }
 
-/// A document that was read.
+/// A document, or another object, that was read whole.
 #[derive(Debug)]
 pub(crate) struct Document {
-    location: PathBuf,
-    length: u64,
+    pub(crate) location: PathBuf,
+    pub(crate) length: u64,
     /// Empty if it is longer than documents are.
-    bytes: Bytes,
+    pub(crate) bytes: Bytes,
 }
 
 impl Buckets {

@@ -2,6 +2,7 @@
 //!
 //!   backup   buffers --> ObjectDevice --> parts | seal | name
 //!   restore  Buckets (a `Storage`) --> name --> ranges of the data
+//!   log      Buckets (`Objects`) --> whole objects, or ranges of them
 //!
 //! Invariants
 //! - No asynchronous code leaves this crate. Its threads run requests only.
@@ -17,6 +18,7 @@ mod error;
 mod layout;
 mod location;
 mod marker;
+mod objects;
 mod probe;
 mod request;
 mod settings;

@@ -212,6 +212,73 @@ impl Bucket {
         }
     }
 
+    /// Creates an object whose last bytes have a hash of all others, unless another one has its
+    /// key; `is_over` replaces what is there. Length and end were read back when this returns.
+    /// False if another object has the key.
+    pub(crate) async fn create_hashed(
+        &self,
+        key: &str,
+        bytes: &Bytes,
+        (hash_bytes, is_over): (usize, bool),
+    ) -> Result<bool, ObjectError> {
+        let (begin, deadline) = (Instant::now(), self.settings.deadline());
+        let mut backoff = Backoff::new();
+        loop {
+            let created = match is_over {
+                true => self.put(key, PutPayload::from(bytes.clone())).await,
+                false => self.create_once(key, bytes.clone()).await,
+            };
+            let refused = match created {
+                Ok(()) => None,
+                Err(error) if error.fault() == Some(Fault::Exists) => Some(error),
+                Err(error) => return Err(error),
+            };
+            // What lies there decides. An answer may have been lost, so it may be our own object;
+            // and of two tries that met, neither may have got the key.
+            let object = self.named(key);
+            match self.ends_in(key, bytes, hash_bytes).await? {
+                Some(true) => return Ok(true),
+                Some(false) if is_over => return Err(ObjectError::ReadBack { object }),
+                Some(false) => return Ok(false),
+                None if begin.elapsed() >= deadline => {
+                    return Err(refused.unwrap_or(ObjectError::ReadBack { object }));
+                }
+                None => tokio::time::sleep(backoff.next()).await,
+            }
+        }
+    }
+
+    /// Whether an object has this length and this end. None if it is not there.
+    async fn ends_in(
+        &self,
+        key: &str,
+        bytes: &Bytes,
+        hash_bytes: usize,
+    ) -> Result<Option<bool>, ObjectError> {
+        let length = bytes.len() as u64;
+        let path = path(key);
+        let get = || async {
+            let options = GetOptions {
+                range: Some(GetRange::Bounded(
+                    length.saturating_sub(hash_bytes as u64)..length,
+                )),
+                ..GetOptions::default()
+            };
+            let got = self.client.get_opts(&path, options).await?;
+            Ok((got.meta.size, got.bytes().await?))
+        };
+        match missing_is_none(self.send(("read", key), get).await) {
+            Ok(None) => Ok(None),
+            Ok(Some((size, end))) => Ok(Some(size == length && bytes.ends_with(&end))),
+            // A shorter object has no such range.
+            Err(error) if error.fault() == Some(Fault::Refused) => match self.head(key).await? {
+                Some(found) if found.size < length => Ok(Some(false)),
+                _ => Err(error),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
     /// One try to create an object, with retries of what passes.
     pub(crate) async fn create_once(&self, key: &str, bytes: Bytes) -> Result<(), ObjectError> {
         let path = path(key);

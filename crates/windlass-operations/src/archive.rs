@@ -17,7 +17,7 @@ use crate::caller::Caller;
 use crate::error::OperationError;
 use crate::places::check_used;
 use crate::privilege;
-use crate::stored::no_log_in_bucket;
+use crate::stored::log_at;
 
 /// How many segments that are ready go into one object, unless somebody says otherwise.
 pub const LOOK_AHEAD_DEFAULT: usize = 16;
@@ -122,13 +122,12 @@ pub fn archive_push_ahead(
 
 /// The request of the layer below, as the owner of the file.
 fn to_push(caller: &Caller, request: &ArchivePushRequest) -> Result<PushRequest, OperationError> {
-    no_log_in_bucket(&request.to)?;
     if let Some((uid, gid)) = privilege::owner(&request.path) {
         privilege::become_user(caller.process, uid, gid)?;
     }
     check_used(&request.to)?;
     Ok(PushRequest {
-        place: request.to.clone(),
+        place: log_at(&request.to),
         path: request.path.clone(),
         system: request.system,
         look_ahead: LookAhead(request.look_ahead),
@@ -143,18 +142,20 @@ pub fn archive_get(
     request: &ArchiveGetRequest,
 ) -> Result<Fetched, OperationError> {
     let (place, name) = wanted(caller, request)?;
-    if let (Some(at), Some(directory)) = (place.begin_of(&name)?, request.into.parent()) {
+    if place.at().is_directory()
+        && let (Some(at), Some(directory)) = (place.begin_of(&name)?, request.into.parent())
+    {
         place.note_reading(directory, at);
     }
     if let Some(bytes) = taken(request, &place, &name) {
         return Ok(Fetched::Complete { bytes });
     }
-    Ok(fetch(
-        &place,
-        &name,
-        &request.into,
-        threads(request.threads),
-    )?)
+    let fetched = fetch(&place, &name, &request.into, threads(request.threads))?;
+    if fetched == Fetched::Absent && !place.at().is_directory() {
+        // A place without any log of the cluster is a mistake, and not the end of its log.
+        LogPlace::open(place.at(), Some(place.system()))?;
+    }
+    Ok(fetched)
 }
 
 /// The place and the file that are meant, as the owner of the directory where it goes.
@@ -162,7 +163,6 @@ fn wanted(
     caller: &Caller,
     request: &ArchiveGetRequest,
 ) -> Result<(LogPlace, LogFileName), OperationError> {
-    no_log_in_bucket(&request.from)?;
     let parent = request.into.parent();
     let parent = parent.filter(|path| !path.as_os_str().is_empty());
     let directory = parent.unwrap_or(std::path::Path::new("."));
@@ -176,7 +176,12 @@ fn wanted(
         None => system_beside(&request.into)?,
         named => named,
     };
-    let place = LogPlace::open(&request.from, system)?;
+    let at = log_at(&request.from);
+    let place = match system {
+        // One look less at a bucket: if the file is not there, that follows.
+        Some(system) if !at.is_directory() => LogPlace::new(&at, system),
+        system => LogPlace::open(&at, system)?,
+    };
     Ok((place, name))
 }
 
@@ -195,8 +200,11 @@ fn taken(request: &ArchiveGetRequest, place: &LogPlace, name: &LogFileName) -> O
 /// [`archive_get_ahead`] does it.
 pub fn archive_get_has_more(caller: &Caller, request: &ArchiveGetRequest, ahead: usize) -> bool {
     let is_wanted = || -> Result<bool, OperationError> {
+        let Some(root) = &request.spool else {
+            return Ok(false);
+        };
         let (place, name) = wanted(caller, request)?;
-        let (Some(root), LogFileName::Segment(name)) = (&request.spool, name) else {
+        let LogFileName::Segment(name) = name else {
             return Ok(false);
         };
         Ok(Spool::of(root, &place)?.is_wanted((&name, ahead))?)

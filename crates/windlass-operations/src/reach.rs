@@ -272,7 +272,7 @@ fn possible(reach: Result<Reach, RepositoryError>) -> Result<Option<Reach>, Repo
 
 #[cfg(test)]
 mod tests {
-    use windlass_repository::LogStep;
+    use windlass_repository::{LogStep, Place};
 
     use super::*;
 
@@ -302,7 +302,7 @@ mod tests {
             set(4, 0x12c, ""),
             set(5, 0x12c, &restored),
         ];
-        let place = LogPlace::new("/nonexistent", 7);
+        let place = LogPlace::new(&Place::directory("/nonexistent"), 7);
         let step = LogStep {
             timeline: Timeline(1),
             from: Lsn(0),

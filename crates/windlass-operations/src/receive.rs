@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use windlass_engine::{Cancel, EngineError};
+use windlass_object::is_in_bucket;
 use windlass_postgres::{Lsn, PostgresError, Timeline};
-use windlass_repository::log_systems;
 
 use crate::caller::Caller;
 use crate::captured::CapturedLog;
@@ -27,7 +27,7 @@ use crate::error::OperationError;
 use crate::notice::Notice;
 use crate::privilege;
 use crate::recovery::RecoveryError;
-use crate::stored::no_log_in_bucket;
+use crate::stored::log_at;
 use stream::{LogStream, WAIT_MAX};
 
 /// How long to wait before a broken session is opened again.
@@ -45,13 +45,15 @@ pub struct ReceiveRequest {
     pub slot: Option<String>,
     /// Whether to make the slot if the server does not have it.
     pub create_slot: bool,
-    /// How long log may wait until it is durable; without it [`CLUSTER_INTERVAL`] or
-    /// [`DATABASE_INTERVAL`].
+    /// How long log may wait until it is durable; without it [`CLUSTER_INTERVAL`],
+    /// [`BUCKET_INTERVAL`] or [`DATABASE_INTERVAL`].
     pub interval: Option<Duration>,
 }
 
 /// How long a server's log may wait until it is durable, unless somebody says otherwise.
 pub const CLUSTER_INTERVAL: Duration = Duration::from_millis(200);
+/// The same for a bucket, where each interval in which something comes costs requests.
+pub const BUCKET_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a transaction of a SQLite database may wait until it is kept.
 pub const DATABASE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -83,7 +85,6 @@ pub fn receive(
     request: &ReceiveRequest,
     cancel: &Cancel,
 ) -> Result<(Received, Ending), OperationError> {
-    no_log_in_bucket(&request.to)?;
     let conninfo = match DatabaseName::resolve(&request.database)? {
         DatabaseName::Postgres(conninfo) => conninfo,
         DatabaseName::Sqlite(path) if request.slot.is_none() => {
@@ -93,7 +94,7 @@ pub fn receive(
         DatabaseName::Sqlite(path) => return Err(RecoveryError::NoSlot { path }.into()),
     };
     // Fails if the place is not there: its disk may not be mounted.
-    log_systems(&request.to)?;
+    log_at(&request.to).find()?;
     if let Some((uid, gid)) = privilege::owner(&request.to) {
         privilege::become_user(caller.process, uid, gid)?;
     }
@@ -154,7 +155,10 @@ impl Receiver<'_> {
         let earlier = self.received.map(|received| received.system);
         let request = self.request;
         let slot = (request.slot.as_deref(), request.create_slot);
-        let interval = request.interval.unwrap_or(CLUSTER_INTERVAL);
+        let interval = request.interval.unwrap_or(match is_in_bucket(&request.to) {
+            true => BUCKET_INTERVAL,
+            false => CLUSTER_INTERVAL,
+        });
         let place = &request.to;
         let open = |compares| {
             let of = (place, earlier);

@@ -27,6 +27,7 @@ use crate::recovery::{
     self, FilePlan, Plan, RecoveryError, RecoveryPlan, RecoveryRequest, bytes_of,
 };
 use crate::scratch::Scratch;
+use crate::stored::log_at;
 
 /// A moment in the log of a database.
 #[derive(Clone, Debug)]
@@ -99,7 +100,7 @@ impl ChosenMoment {
                 let system = facts
                     .ok()
                     .and_then(|facts| facts.system_identifier.parse().ok());
-                LogPlace::new(&plan.place, system.unwrap_or_default())
+                LogPlace::new(&log_at(&plan.place), system.unwrap_or_default())
             }
         }
     }

@@ -38,7 +38,7 @@ use crate::info::with_bases;
 use crate::notice::Notice;
 use crate::places::{self, LocatedSet, Named, SetRequest, Which};
 use crate::reach::{ClusterSet, Restorable, needed_from, restorable};
-use crate::stored::no_log_in_bucket;
+use crate::stored::log_at;
 pub use error::{RecoveryError, WindowShown};
 pub use file::FilePlan;
 pub(crate) use file::bytes_of;
@@ -76,9 +76,6 @@ pub(crate) fn choose_point(
     request: &SetRequest,
     recovery: &RecoveryRequest,
 ) -> Result<(LocatedSet, OpenSet, Option<Plan>), OperationError> {
-    if let Some(place) = &recovery.log {
-        no_log_in_bucket(place)?;
-    }
     let quiet = caller.quiet();
     let mut sets = request.clone();
     let is_free = recovery.needs_log && Named::new(&quiet, &sets)?.is_free();
@@ -177,7 +174,7 @@ fn windows(
         Subject::Cluster(system) => *system,
         Subject::Database(key) => {
             let sets: Vec<_> = sound.filter_map(DatabaseSet::of).collect();
-            let log = LogPlace::of_database(place, database_number(key));
+            let log = LogPlace::of_database(&log_at(place), database_number(key));
             let log = DatabaseLog::of(&log, &sets)?;
             let shown = log.timelines.iter().flat_map(|one| {
                 let runs = one.runs.iter();
@@ -188,7 +185,7 @@ fn windows(
     };
     let sets = sound.filter_map(ClusterSet::of);
     let sets: Vec<_> = sets.filter(|set| set.system == system).collect();
-    let log = LogPlace::new(place, system);
+    let log = LogPlace::new(&log_at(place), system);
     let found = restorable(&log, &sets)?;
     let shown = |of: &Restorable| {
         let timeline = of.timeline;
@@ -229,8 +226,8 @@ fn cluster_plan(
     let facts = DatabaseFacts::of_set(&description.facts.database)?;
     check_after(&facts, &request.point)?;
     let system = facts.system_identifier.parse().ok();
-    let place = log_place(set, request, system)?;
-    let log = LogPlace::open(&place, system)?;
+    let place = log_place(set, request)?;
+    let log = LogPlace::open(&log_at(&place), system)?;
     let fetch = (request.fetch)(&place, log.system());
     let way = Way::new(&facts, &log, request)?;
     own::check(found.open()?, &facts, &mut way.reader())?;

@@ -33,7 +33,7 @@ use crate::error::OperationError;
 use crate::places::SetRequest;
 use crate::privilege;
 use crate::recovered::{ChosenMoment, MomentRequest, RecoveredImage};
-use crate::stored::no_log_in_bucket;
+use crate::stored::log_at;
 pub use error::{RepairError, Unsafe};
 use judge::{Judge, Taken};
 
@@ -204,8 +204,7 @@ fn copy_log(request: &RepairRequest, cluster: &StoppedCluster) -> Result<(), Ope
     let first = request.sets.words.first();
     let place = request.moment.recovery.log.as_ref().or(first);
     let place = place.map_or(Path::new("."), PathBuf::as_path);
-    no_log_in_bucket(place)?;
-    let log = LogPlace::new(place, control.system_identifier);
+    let log = LogPlace::new(&log_at(place), control.system_identifier);
     let segment_bytes = u64::from(control.wal_segment_bytes);
     copy(
         &log,

@@ -14,6 +14,7 @@ use windlass_engine::{
 use windlass_object::{
     Buckets, FOREIGN_WRITER_LIVES, ObjectSettings, is_in_bucket, is_stripe_name,
 };
+use windlass_repository::Place;
 
 use crate::error::DeviceError;
 use crate::keys::OwnKeys;
@@ -69,9 +70,20 @@ pub(crate) fn no_bucket(path: &Path, what: &'static str) -> Result<(), DeviceErr
     }
 }
 
-/// Refuses a place in a bucket for the log.
+/// Refuses a place in a bucket for the log of a SQLite database, whose objects grow.
 pub(crate) fn no_log_in_bucket(path: &Path) -> Result<(), DeviceError> {
-    no_bucket(path, "the log can be kept in directories only")
+    no_bucket(
+        path,
+        "the log of a SQLite database is kept in directories only",
+    )
+}
+
+/// A place, as the log in it is written and read.
+pub(crate) fn log_at(path: &Path) -> Place {
+    match is_in_bucket(path) {
+        true => Place::new(path, buckets()),
+        false => Place::directory(path),
+    }
 }
 
 /// Cleans up what interrupted runs left in a place.

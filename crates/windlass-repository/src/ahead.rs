@@ -10,8 +10,8 @@
 //!
 //! Invariants
 //! - A receipt is written when the object is durable in the place, and counts only as long as the
-//!   segment and the object are the files that they were, unchanged. Whatever is wrong here, the
-//!   segment is pushed as without this.
+//!   segment, and the object if it is a file, are the files that they were, unchanged. Whatever is
+//!   wrong here, the segment is pushed as without this.
 //! - Nothing is stored ahead of a segment that the place does not have: a place never gets a gap.
 //! - An error ends this, and never the server's work. The next call meets the cause itself, or
 //!   tells what it was.
@@ -45,6 +45,8 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct Ahead {
     directory: SpoolDirectory,
+    /// Whether the place is a directory, in which objects are files that can be looked at.
+    is_directory: bool,
 }
 
 /// A group of segments and its file.
@@ -74,9 +76,9 @@ impl GroupName {
 impl Ahead {
     /// That of a server and a place, below a directory that exists.
     pub fn of(root: &Path, request: &PushRequest) -> Result<Self, RepositoryError> {
-        let absolute = |path: &Path| std::path::absolute(path).doing("find", path);
-        let place = absolute(&request.place)?;
-        let log = absolute(request.path.parent().unwrap_or(Path::new(".")))?;
+        let place = request.place.absolute()?;
+        let log = request.path.parent().unwrap_or(Path::new("."));
+        let log = std::path::absolute(log).doing("find", log)?;
         let words = [
             b"push".as_slice(),
             place.as_os_str().as_bytes(),
@@ -85,7 +87,10 @@ impl Ahead {
             &system_of(request)?.unwrap_or_default().to_le_bytes(),
         ];
         let directory = SpoolDirectory::of(root, &words)?;
-        Ok(Self { directory })
+        Ok(Self {
+            directory,
+            is_directory: request.place.is_directory(),
+        })
     }
 
     /// Whether a segment is durable in the place, stored ahead. Waits while it is being stored.
@@ -209,8 +214,10 @@ impl Ahead {
         object: &Path,
         segments: &[Metadata],
     ) -> Result<(), RepositoryError> {
-        let stored = std::fs::symlink_metadata(object).doing("examine", object)?;
-        let receipts = segments.iter().map(|one| receipt(one, object, &stored));
+        let stored = self.stored(object).doing("examine", object)?;
+        let receipts = segments
+            .iter()
+            .map(|one| receipt(one, object, stored.as_ref()));
         let mut bytes: Vec<u8> = receipts.flatten().collect();
         bytes.extend_from_slice(object.as_os_str().as_bytes());
         (&**file).write_all(&bytes).doing("write", object)
@@ -244,8 +251,17 @@ impl Ahead {
             return Ok(false);
         };
         let object = Path::new(std::ffi::OsStr::from_bytes(object));
-        let stored = std::fs::symlink_metadata(object);
-        Ok(stored.is_ok_and(|stored| own == receipt(&found, object, &stored)))
+        let stored = self.stored(object);
+        Ok(stored.is_ok_and(|stored| own == receipt(&found, object, stored.as_ref())))
+    }
+
+    /// The file that an object is. To look at one in a bucket would cost a request for each
+    /// segment, and nothing changes or replaces it there.
+    fn stored(&self, object: &Path) -> std::io::Result<Option<Metadata>> {
+        match self.is_directory {
+            true => std::fs::symlink_metadata(object).map(Some),
+            false => Ok(None),
+        }
     }
 
     /// Removes the files of groups that the server needs no more.
@@ -295,9 +311,9 @@ fn next_of(path: &Path) -> Result<Option<PathBuf>, RepositoryError> {
 
 /// What says that this segment is in this object. It differs if one of the files was changed or
 /// replaced since, or is in another file system.
-fn receipt(segment: &Metadata, object: &Path, stored: &Metadata) -> [u8; RECEIPT_BYTES] {
+fn receipt(segment: &Metadata, object: &Path, stored: Option<&Metadata>) -> [u8; RECEIPT_BYTES] {
     let mut hasher = blake3::Hasher::new();
-    for found in [segment, stored] {
+    for found in std::iter::once(segment).chain(stored) {
         for number in [found.dev(), found.ino(), found.len()] {
             hasher.update(&number.to_le_bytes());
         }

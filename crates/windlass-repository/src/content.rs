@@ -1,9 +1,12 @@
 //! Objects of a place that were checked against what their names say, and a comparison with them.
 
+use std::io::ErrorKind;
+
+use windlass_engine::Reading;
 use windlass_media::{LogContent, crc32c};
 use windlass_postgres::{Lsn, Timeline};
 
-use crate::error::RepositoryError;
+use crate::error::{IoContext, RepositoryError};
 use crate::object::LogObject;
 use crate::place::{LogPlace, ObjectName};
 
@@ -13,8 +16,10 @@ impl LogPlace {
         &self,
         timeline: Timeline,
         name: &ObjectName,
+        reading: Reading,
     ) -> Result<LogObject, RepositoryError> {
-        let object = LogObject::open(&name.path, name.end.is_some())?;
+        let bytes = self.open_bytes(name, reading).doing("open", &name.path)?;
+        let object = LogObject::open((bytes, &name.path), name.end.is_some())?;
         let header = &object.header;
         let fault = if header.system != self.system() {
             Some("holds the log of another cluster")
@@ -38,14 +43,11 @@ impl LogPlace {
     /// Opens the object of a file that belongs to the log; `None` if there is none.
     pub(crate) fn open_file(&self, name: &str) -> Result<Option<LogObject>, RepositoryError> {
         let path = self.file_path(name);
-        let object = match LogObject::open(&path, true) {
-            Err(RepositoryError::Io { source, .. })
-                if source.kind() == std::io::ErrorKind::NotFound =>
-            {
-                return Ok(None);
-            }
-            opened => opened?,
+        let bytes = match self.at().objects().open(&path, None, Reading::Whole) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            opened => opened.doing("open", &path)?,
         };
+        let object = LogObject::open((bytes, &path), true)?;
         let header = &object.header;
         let is_it = matches!(&header.content, LogContent::File(own) if own == name);
         match is_it && header.system == self.system() {

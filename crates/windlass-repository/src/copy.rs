@@ -14,17 +14,18 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use windlass_engine::Reading;
 use windlass_media::{Codec, LogContent, LogHeader};
 use windlass_postgres::{Lsn, Segment, SegmentHead, Timeline};
 
 use crate::content::{Compared, compare};
 use crate::error::{IoContext, RepositoryError};
 use crate::file_name::LogFileName;
-use crate::place::{LogPlace, ObjectName};
+use crate::place::{LogPlace, OBJECT_BYTES_MAX, ObjectName};
 use crate::push::source::Source;
-use crate::push::{FILE_BYTES_MAX, OBJECT_BYTES_MAX, now_nanos, put_file};
+use crate::push::{FILE_BYTES_MAX, now_nanos, put_file};
 use crate::ranges::TimelineLog;
-use crate::writer::{FRAME_BYTES, NewObject, Packing};
+use crate::writer::{FRAME_BYTES, LogWriter, Packing};
 
 /// What to copy.
 #[derive(Clone, Debug)]
@@ -76,7 +77,9 @@ pub fn copy(place: &LogPlace, request: &CopyRequest) -> Result<CopiedLog, Reposi
         for (&(_, number), path) in of_timeline {
             let segment = Segment { timeline, number };
             for wanted in lacking(request, &log, (segment, path), end)? {
-                if !joins(&group, &wanted, request.segment_bytes) {
+                // In a bucket each segment has its own object, so that one request reads it.
+                let may_join = place.at().is_directory();
+                if !may_join || !joins(&group, &wanted, request.segment_bytes) {
                     store(place, request, &std::mem::take(&mut group), &mut copied)?;
                 }
                 group.push(wanted);
@@ -210,7 +213,7 @@ fn same(
     name: &ObjectName,
     range: (Lsn, Lsn),
 ) -> Result<(), RepositoryError> {
-    let opened = place.open_object(source.segment.timeline, name);
+    let opened = place.open_object(source.segment.timeline, name, Reading::Whole);
     let compared =
         opened.and_then(|object| compare(&object, range, |at, into| source.read(at, into)));
     match compared {
@@ -242,7 +245,7 @@ fn store(
         });
     }
     let path = place.object_path(timeline, first.from, last.to);
-    match pack(place, request, group, (first, &path))?.seal(&path)? {
+    match pack(place, request, group, (first, &path))?.seal()? {
         Some(stored_bytes) => {
             copied.objects += 1;
             copied.bytes += last.to.0 - first.from.0;
@@ -254,23 +257,23 @@ fn store(
                 start: first.from,
                 end: Some(last.to),
                 path: path.clone(),
+                bytes: None,
             };
-            place.open_object(timeline, &name)?;
+            place.open_object(timeline, &name, Reading::Ends)?;
             place.sync_names(&path)?;
         }
     }
     Ok(())
 }
 
-/// The object of some parts, under a temporary name.
+/// The object of some parts, without a name.
 fn pack(
     place: &LogPlace,
     request: &CopyRequest,
     group: &[Wanted],
     (first, path): (&Wanted, &Path),
-) -> Result<NewObject, RepositoryError> {
+) -> Result<LogWriter, RepositoryError> {
     let timeline = first.source.segment.timeline;
-    place.make_directory_of(path)?;
     let header = LogHeader {
         system: place.system(),
         timeline: timeline.0,
@@ -280,7 +283,7 @@ fn pack(
         frame_bytes: FRAME_BYTES,
         content: LogContent::Log,
     };
-    let mut object = NewObject::begin(path, &header, packing(request))?;
+    let mut object = place.begin_object(path, &header, packing(request))?;
     for Wanted { source, from, to } in group {
         object.append(&source.part_from(*from), to.0 - from.0)?;
         if !source.is_still_there()? {

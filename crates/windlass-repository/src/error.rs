@@ -11,7 +11,7 @@ use windlass_postgres::{Lsn, PostgresError, Timeline};
 #[non_exhaustive]
 pub enum RepositoryError {
     /// An error of a file or directory.
-    #[error("{doing} {}: {source}", path.display())]
+    #[error("{}", io_text(doing, path, source))]
     Io {
         /// What was tried.
         doing: &'static str,
@@ -163,11 +163,25 @@ pub enum RepositoryError {
     Postgres(#[from] PostgresError),
 }
 
+/// An error of a bucket names its object itself.
+fn io_text(doing: &str, path: &Path, source: &io::Error) -> String {
+    let (path, text) = (path.display().to_string(), source.to_string());
+    match text.contains(&path) {
+        true => text,
+        false => format!("{doing} {path}: {text}"),
+    }
+}
+
 fn of_cluster(system: Option<u64>) -> String {
     system.map_or_else(String::new, |system| format!(" of cluster {system}"))
 }
 
 impl RepositoryError {
+    /// Whether a file or an object is not there any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
     /// Whether damage of the archived log causes it.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Object { .. } | Self::Misplaced { .. })

@@ -13,7 +13,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use windlass_engine::{durable, read_regular_at_most, to_json};
+use windlass_engine::{Reading, durable, to_json};
 use windlass_postgres::{Lsn, Timeline};
 
 use crate::error::{IoContext, RepositoryError};
@@ -21,7 +21,7 @@ use crate::place::{LogPlace, ObjectName};
 
 /// The name of the note.
 const NAME: &str = "expired";
-const NOTE_BYTES_MAX: u64 = 4096;
+const NOTE_BYTES_MAX: usize = 4096;
 const MODE: u32 = 0o640;
 /// Behind everything of a timeline.
 const WHOLE: Lsn = Lsn(u64::MAX);
@@ -82,10 +82,13 @@ impl LogPlace {
     /// Up to where an earlier run has removed log, if it has.
     pub fn expired(&self) -> Result<Option<Expired>, RepositoryError> {
         let path = self.note();
-        let text = match read_regular_at_most(&path, NOTE_BYTES_MAX) {
+        let opened = match self.at().objects().open(&path, None, Reading::Whole) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            read => read.doing("read", &path)?,
+            opened => opened.doing("open", &path)?,
         };
+        let mut text = vec![0; NOTE_BYTES_MAX];
+        let bytes = opened.read_at(0, &mut text).doing("read", &path)?;
+        text.truncate(bytes);
         match serde_json::from_slice(&text) {
             Ok(note) => Ok(Some(note)),
             Err(_) => Err(RepositoryError::Misplaced {
@@ -108,9 +111,9 @@ impl LogPlace {
             let is_over = bound == WHOLE && Some(timeline) != timelines.last();
             let is_before = |name: &ObjectName| name.end.map_or(is_over, |end| end <= bound);
             for name in objects.into_iter().filter(is_before) {
-                match std::fs::metadata(&name.path) {
+                match self.stored_bytes(&name) {
                     Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                    found_file => found.bytes += found_file.doing("examine", &name.path)?.len(),
+                    bytes => found.bytes += bytes.doing("examine", &name.path)?,
                 }
                 found.objects.push(name.path);
             }

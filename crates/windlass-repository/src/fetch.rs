@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use windlass_engine::durable;
+use windlass_engine::{Reading, durable};
 use windlass_postgres::{Lsn, Segment, Timeline};
 
 use crate::error::{IoContext, RepositoryError};
@@ -23,7 +23,10 @@ use crate::object::FrameMemory;
 use crate::place::{LogPlace, ObjectName};
 use crate::push::data_directory;
 use crate::writer::MODE;
-use part::{Part, own_goes_on, parts};
+use part::{Part, own_goes_on, parts, sound};
+
+/// How often objects are listed again because one of them has got another name.
+const TRIES_MAX: u32 = 4;
 
 /// What became of a request for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +53,16 @@ pub fn fetch(
     threads: usize,
 ) -> Result<Fetched, RepositoryError> {
     match name {
-        LogFileName::Segment(name) => fetch_segment(place, name, into, threads),
+        LogFileName::Segment(name) => {
+            let mut tries = 1;
+            loop {
+                match fetch_segment(place, name, into, threads) {
+                    // Whoever receives the log gave it another name, after the list was made.
+                    Err(error) if error.is_gone() && tries < TRIES_MAX => tries += 1,
+                    fetched => return fetched,
+                }
+            }
+        }
         other => match place.open_file(&other.to_string())? {
             None => Ok(Fetched::Absent),
             Some(object) => {
@@ -74,6 +86,12 @@ fn fetch_segment(
     threads: usize,
 ) -> Result<Fetched, RepositoryError> {
     let timeline = LogFileName::Segment(name.to_owned()).timeline();
+    if let Some(part) = whole_segment(place, timeline, name)? {
+        let (start, end) = (part.from, part.to);
+        write(&[part], (start, end), into, threads)?;
+        let bytes = end - start;
+        return Ok(Fetched::Complete { bytes });
+    }
     let Some(segment_bytes) = segment_bytes(place, timeline)? else {
         return Ok(Fetched::Absent);
     };
@@ -107,6 +125,40 @@ fn fetch_segment(
     })
 }
 
+/// The segment, if one sound object holds it and nothing else. The names of objects say so without
+/// anything having been read, whatever the size of a segment is.
+fn whole_segment(
+    place: &LogPlace,
+    timeline: Timeline,
+    name: &str,
+) -> Result<Option<Part>, RepositoryError> {
+    let Some(half) = upper_half(name) else {
+        return Ok(None);
+    };
+    for object in place.objects_at(timeline, half)? {
+        let Some(end) = object.end else { continue };
+        let (start, bytes) = (object.start, end.0 - object.start.0);
+        let of_size = Segment::of_name(name, bytes).map(|segment| segment.start(bytes));
+        if of_size != Some(start) {
+            continue;
+        }
+        match sound(place, timeline, &object, (start, end)) {
+            Ok(Some(part)) if part.is_segment(bytes) => return Ok(Some(part)),
+            // Who looks at all objects finds the damage again, or another one that is sound.
+            Err(error) if !error.is_damage() => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+/// The position, of those in a segment of this name, that every size of segments has in common: its
+/// upper half.
+fn upper_half(name: &str) -> Option<Lsn> {
+    let half = u64::from_str_radix(name.get(8..16)?, 16).ok()?;
+    Some(Lsn(half << 32))
+}
+
 impl LogPlace {
     /// Where the segment of this name begins. None for other files, and without any log.
     pub fn begin_of(&self, name: &LogFileName) -> Result<Option<Lsn>, RepositoryError> {
@@ -128,7 +180,7 @@ pub(crate) fn segment_bytes(
     let mut fault = None;
     for high in place.upper_halves(timeline)? {
         for name in place.objects_at(timeline, Lsn(high << 32))? {
-            match place.open_object(timeline, &name) {
+            match place.open_object(timeline, &name, Reading::Ends) {
                 Ok(object) => return Ok(Some(u64::from(object.header.segment_bytes))),
                 Err(error) => fault = Some(error),
             }

@@ -5,10 +5,14 @@
 //!                                        |
 //!                        end of a segment, or of the timeline --> index, end --> new name
 //!
+//! In a bucket nothing grows: there each sync makes an object (`parts`).
+//!
 //! Invariants
 //! - [`GrowingLog::durable`] never goes back, and nothing before it is lost by a kill or a power
 //!   cut.
 //! - Two processes never write one object: the one that grows is locked.
+
+mod parts;
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Seek};
@@ -16,14 +20,16 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::durable::{self, Locked, NameError};
+use windlass_engine::{Objects as _, Reading};
 use windlass_media::{Codec, LOG_FRAMES_MAX, LogContent, LogHeader, fitted};
 use windlass_postgres::{Lsn, Timeline};
 
 use crate::error::{IoContext, RepositoryError};
-use crate::place::{LogPlace, ObjectName, has_header};
+use crate::place::{LogPlace, ObjectName};
 use crate::push::{Pushed, now_nanos, put_file};
 use crate::ranges::TimelineLog;
 use crate::writer::{FRAME_BYTES, FrameWriter, MODE, Packing};
+use parts::Parts;
 
 /// Where received log goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +47,8 @@ pub struct GrowingLog {
     segment_bytes: u32,
     packing: Packing,
     current: Option<Current>,
+    /// What was stored of the segment, if the objects of the place do not grow.
+    parts: Option<Parts>,
     /// Bytes that are in no frame yet.
     pending: Vec<u8>,
     /// Position of the next byte.
@@ -49,7 +57,7 @@ pub struct GrowingLog {
 }
 
 struct Current {
-    writer: FrameWriter,
+    writer: FrameWriter<File>,
     path: PathBuf,
     start: Lsn,
     /// Whether its name is durable.
@@ -85,6 +93,7 @@ impl GrowingLog {
                 threads,
             },
             current: None,
+            parts: (!place.at().is_directory()).then(|| Parts::begin(position)),
             pending: Vec::new(),
             position,
             durable: position,
@@ -102,11 +111,13 @@ impl GrowingLog {
         let options = options.read(true).write(true);
         let mut file = windlass_engine::open_own(path, options).doing("open", path)?;
         let lock = lock(&file, path)?;
-        if !has_header(path)? {
+        if !self.place.has_header(name)? {
             // A run was killed before it wrote the header. It never told anybody.
             return std::fs::remove_file(path).doing("remove", path);
         }
-        let object = self.place.open_object(self.timeline, name)?;
+        let object = self
+            .place
+            .open_object(self.timeline, name, Reading::Whole)?;
         if object.end() != self.position.0 {
             return Ok(());
         }
@@ -167,12 +178,15 @@ impl GrowingLog {
                 LogContent::Commits => u64::MAX,
                 _ => segment_bytes - self.position.0 % segment_bytes,
             };
-            let room = u64::from(FRAME_BYTES) - self.pending.len() as u64;
+            let room = match self.parts {
+                Some(_) => u64::MAX,
+                None => u64::from(FRAME_BYTES) - self.pending.len() as u64,
+            };
             let count = fitted::<usize, u64>(in_segment.min(room).min(left.len() as u64));
             self.pending.extend_from_slice(&left[..count]);
             self.position = Lsn(self.position.0 + count as u64);
             left = &left[count..];
-            if self.pending.len() as u64 >= u64::from(FRAME_BYTES) {
+            if self.parts.is_none() && self.pending.len() as u64 >= u64::from(FRAME_BYTES) {
                 self.flush()?;
             }
             if count as u64 == in_segment {
@@ -184,6 +198,9 @@ impl GrowingLog {
 
     /// Makes durable what has come so far.
     pub fn sync(&mut self) -> Result<(), RepositoryError> {
+        if self.parts.is_some() {
+            return self.put_part();
+        }
         self.flush()?;
         let Some(current) = &mut self.current else {
             return Ok(());
@@ -232,7 +249,17 @@ impl GrowingLog {
         let options = options.read(true).write(true).create_new(true).mode(MODE);
         let file = options.open(&path).doing("create", &path)?;
         let lock = lock(&file, &path)?;
-        let header = LogHeader {
+        Ok(Current {
+            writer: FrameWriter::begin(file, &path, &self.header(start), self.packing)?,
+            path,
+            start,
+            is_named: false,
+            _lock: lock,
+        })
+    }
+
+    fn header(&self, start: Lsn) -> LogHeader {
+        LogHeader {
             system: self.place.system(),
             timeline: self.timeline.0,
             segment_bytes: self.segment_bytes,
@@ -240,14 +267,7 @@ impl GrowingLog {
             begun_nanos: now_nanos(),
             frame_bytes: FRAME_BYTES,
             content: self.place.content().clone(),
-        };
-        Ok(Current {
-            writer: FrameWriter::begin(file, &path, &header, self.packing)?,
-            path,
-            start,
-            is_named: false,
-            _lock: lock,
-        })
+        }
     }
 
     /// How many bytes have come since the last object was sealed.
@@ -260,11 +280,14 @@ impl GrowingLog {
 
     /// Completes the growing object and gives it the name of its range.
     pub(crate) fn seal(&mut self) -> Result<(), RepositoryError> {
+        if self.parts.is_some() {
+            return self.gather();
+        }
         self.flush()?;
         let Some(mut current) = self.current.take() else {
             return Ok(());
         };
-        current.writer.finish(&current.path)?;
+        current.writer.complete(&current.path)?;
         let path = self
             .place
             .object_path(self.timeline, current.start, self.position);
@@ -287,9 +310,12 @@ impl GrowingLog {
             start: current.start,
             end: Some(self.position),
             path: path.to_owned(),
+            bytes: None,
         };
-        let there = self.place.open_object(self.timeline, &name)?;
-        let own = crate::object::LogObject::open(&current.path, true)?;
+        let there = (self.place).open_object(self.timeline, &name, Reading::Whole)?;
+        let own = windlass_engine::Directory.open(&current.path, None, Reading::Whole);
+        let own = own.doing("open", &current.path)?;
+        let own = crate::object::LogObject::open((own, &current.path), true)?;
         let mut memory = crate::object::FrameMemory::new(path)?;
         let read = |at: Lsn, into: &mut [u8]| {
             let mut done = 0;

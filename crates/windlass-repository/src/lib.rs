@@ -4,12 +4,13 @@
 //!   PLACE/log/SYSTEM/files/NAME.wlog                  files that belong to it: history files
 //!   PLACE/log/sqlite-DATABASE/TIMELINE/HIGH/START-END.wlog   transactions of a SQLite database
 //!
-//! A place holds the log of any number of clusters, each below its system identifier. An object
-//! says itself what it holds; names only make it quick to find. HIGH is the upper half of the
-//! position, so no directory grows without end.
+//! A place is a directory, or the prefix of a bucket. It holds the log of any number of clusters,
+//! each below its system identifier. An object says itself what it holds; names only make it quick
+//! to find. HIGH is the upper half of the position, so no folder grows without end.
 //!
 //! Invariants
-//! - What is stored is durable before a function returns: the file, and each directory above it.
+//! - What is stored is durable before a function returns: the file, and each directory above it;
+//!   or the object in the bucket, whose end was read back.
 //! - No byte of an object is used before its checksum was checked.
 //! - No object is ever changed, except one that grows; and none is replaced by different content.
 //! - This crate is not needed to restore a set, and it never prints.
@@ -56,7 +57,7 @@ pub use growing::{GrowingLog, GrowingStart};
 pub use history::Histories;
 pub use known::KnownEnd;
 pub use path::{LogPath, LogStep};
-pub use place::{LogPlace, ObjectName, has_log, log_databases, log_systems};
+pub use place::{LogPlace, ObjectName, Place, has_log, log_databases, log_systems};
 pub use push::{LookAhead, PushRequest, Pushed, push, system_beside};
 pub use ranges::{KnownLog, LogSpan, TimelineLog};
 pub use reader::LogReader;

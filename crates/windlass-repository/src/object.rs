@@ -8,10 +8,10 @@
 //! - A torn end of a growing object is where its writer was cut off. Damage before a position that
 //!   was durable is damage, and never looks like an end.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use windlass_engine::ReadAt;
 use windlass_media::{
     Decoder, FormatError, LOG_END_BYTES, LOG_FRAME_HEADER_BYTES, LOG_FRAMES_MAX, LOG_HEADER_BYTES,
     LogEnd, LogFrame, LogHeader, LogIndexEntry, Structure, decode_log_index, fitted,
@@ -28,7 +28,7 @@ const SEARCH_BYTES: usize = 1 << 16;
 pub(crate) struct LogObject {
     pub(crate) path: PathBuf,
     pub(crate) header: LogHeader,
-    file: File,
+    bytes: Arc<dyn ReadAt>,
     index: Vec<LogIndexEntry>,
     /// Position of the first byte behind the last frame.
     end: u64,
@@ -56,20 +56,22 @@ impl FrameMemory {
 
 impl LogObject {
     /// Opens an object, which is sealed or grows.
-    pub(crate) fn open(path: &Path, is_sealed: bool) -> Result<Self, RepositoryError> {
-        let file = windlass_engine::open_regular(path).doing("open", path)?;
-        let length = file.metadata().doing("examine", path)?.len();
-        let mut bytes = [0; LOG_HEADER_BYTES];
-        if length < bytes.len() as u64 {
+    pub(crate) fn open(
+        (bytes, path): (Arc<dyn ReadAt>, &Path),
+        is_sealed: bool,
+    ) -> Result<Self, RepositoryError> {
+        let length = bytes.length().doing("examine", path)?;
+        let mut header = [0; LOG_HEADER_BYTES];
+        if length < header.len() as u64 {
             return Err(truncated(Structure::LogHeader, path));
         }
-        file.read_exact_at(&mut bytes, 0).doing("read", path)?;
-        let header = LogHeader::decode(&bytes).of(path)?;
+        bytes.read_exact_at(0, &mut header).doing("read", path)?;
+        let header = LogHeader::decode(&header).of(path)?;
         let mut object = Self {
             path: path.to_owned(),
             end: header.start,
             header,
-            file,
+            bytes,
             index: Vec::new(),
             frames_end: LOG_HEADER_BYTES as u64,
             content_hash: None,
@@ -170,7 +172,7 @@ impl LogObject {
     }
 
     fn read_at(&self, into: &mut [u8], at: u64) -> Result<(), RepositoryError> {
-        self.file.read_exact_at(into, at).doing("read", &self.path)
+        self.bytes.read_exact_at(at, into).doing("read", &self.path)
     }
 
     /// Position of the first byte behind the log that it holds.
@@ -181,6 +183,11 @@ impl LogObject {
     /// Where its last frame ends in the file.
     pub(crate) fn frames_end(&self) -> u64 {
         self.frames_end
+    }
+
+    /// How many bytes it has; of one that grows, as far as they are whole.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        self.bytes.length().unwrap_or(self.frames_end)
     }
 
     pub(crate) fn index(&self) -> &[LogIndexEntry] {

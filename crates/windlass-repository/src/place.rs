@@ -1,24 +1,24 @@
-//! The log of one cluster in a place: its directories, and the objects in them.
+//! The log of one cluster in a place: its folders, and the objects in them.
 //!
 //! Invariants
-//! - A list is complete, or an error. A directory that cannot be read never looks like an empty
-//!   one, because recovery would then end early.
-//! - A new directory is durable before anything is stored in it.
+//! - A list is complete, or an error. A folder that cannot be read never looks like an empty one,
+//!   because recovery would then end early.
 
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use windlass_engine::durable::{self, Locked};
+use windlass_engine::durable::Locked;
+use windlass_engine::{Directory, Listing, Objects, ReadAt, Reading};
 use windlass_media::{LOG_HEADER_BYTES, LogContent};
 use windlass_postgres::{Lsn, Timeline};
 
 use crate::error::{IoContext, RepositoryError};
 
-/// The directory of a place that holds logs.
+/// The folder of a place that holds logs.
 const LOG: &str = "log";
-/// The directory for files that belong to a log.
+/// The folder for files that belong to a log.
 const FILES: &str = "files";
 /// The end of every object's name.
 const SUFFIX: &str = ".wlog";
@@ -28,10 +28,66 @@ const GROWING: &str = "open";
 /// In front of the number of a SQLite database.
 const OF_DATABASE: &str = "sqlite-";
 
+/// No object of a timeline is longer than this, decoded, unless a segment is.
+pub(crate) const OBJECT_BYTES_MAX: u64 = 256 << 20;
+
+/// A place that may hold logs: where it is, and what keeps its objects.
+#[derive(Clone, Debug)]
+pub struct Place {
+    path: PathBuf,
+    objects: &'static dyn Objects,
+}
+
+impl Place {
+    /// The place at this location.
+    pub fn new(path: impl AsRef<Path>, objects: &'static dyn Objects) -> Self {
+        let path = path.as_ref().to_owned();
+        Self { path, objects }
+    }
+
+    /// A directory of this machine.
+    pub fn directory(path: impl AsRef<Path>) -> Self {
+        Self::new(path, &Directory)
+    }
+
+    /// Its location.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What keeps its objects.
+    pub(crate) fn objects(&self) -> &'static dyn Objects {
+        self.objects
+    }
+
+    /// Whether it is a directory, whose objects can grow and be locked.
+    pub fn is_directory(&self) -> bool {
+        self.objects.directory().is_some()
+    }
+
+    /// Its location, whatever the working directory is.
+    pub(crate) fn absolute(&self) -> Result<PathBuf, RepositoryError> {
+        match self.is_directory() {
+            true => std::path::absolute(&self.path).doing("find", &self.path),
+            false => Ok(self.path.clone()),
+        }
+    }
+
+    /// Fails if the place is not there: its disk may not be mounted.
+    pub fn find(&self) -> Result<(), RepositoryError> {
+        self.objects.find(&self.path).doing("list", &self.path)
+    }
+
+    /// The names in a folder.
+    pub(crate) fn folders(&self, folder: &Path) -> Result<Vec<String>, RepositoryError> {
+        self.objects.folders(folder).doing("list", folder)
+    }
+}
+
 /// The archived log of a cluster, or of a SQLite database.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct LogPlace {
-    place: PathBuf,
+    place: Place,
     root: PathBuf,
     system: u64,
     content: LogContent,
@@ -44,12 +100,14 @@ pub struct ObjectName {
     pub start: Lsn,
     /// Position of the first byte behind it; `None` while it grows.
     pub end: Option<Lsn>,
-    /// The file.
+    /// Where it is.
     pub path: PathBuf,
+    /// Its length, if the list says it.
+    pub(crate) bytes: Option<u64>,
 }
 
 impl ObjectName {
-    fn parse(path: PathBuf) -> Option<Self> {
+    fn parse((path, bytes): (PathBuf, Option<u64>)) -> Option<Self> {
         let name = path.file_name()?.to_str()?.strip_suffix(SUFFIX)?;
         let (start, end) = name.split_once('-')?;
         let end = match end {
@@ -64,6 +122,7 @@ impl ObjectName {
             start: Lsn(start),
             end: end.map(Lsn),
             path,
+            bytes,
         })
     }
 
@@ -83,24 +142,21 @@ fn hex(text: &str, digits: usize) -> Option<u64> {
 
 impl LogPlace {
     /// The log of a cluster in a place. Nothing is looked up.
-    pub fn new(place: impl AsRef<Path>, system: u64) -> Self {
-        let place = place.as_ref().to_owned();
-        let root = place.join(LOG).join(system.to_string());
+    pub fn new(place: &Place, system: u64) -> Self {
         Self {
-            place,
-            root,
+            place: place.clone(),
+            root: place.path.join(LOG).join(system.to_string()),
             system,
             content: LogContent::Log,
         }
     }
 
     /// The log of a SQLite database in a place. Nothing is looked up.
-    pub fn of_database(place: impl AsRef<Path>, database: u64) -> Self {
-        let place = place.as_ref().to_owned();
+    pub fn of_database(place: &Place, database: u64) -> Self {
         let name = format!("{OF_DATABASE}{database:016X}");
         Self {
-            root: place.join(LOG).join(name),
-            place,
+            root: place.path.join(LOG).join(name),
+            place: place.clone(),
             system: database,
             content: LogContent::Commits,
         }
@@ -108,13 +164,12 @@ impl LogPlace {
 
     /// The log of a cluster in a place that has some. Without a system identifier, the place must
     /// hold the log of one cluster only.
-    pub fn open(place: impl AsRef<Path>, system: Option<u64>) -> Result<Self, RepositoryError> {
-        let place = place.as_ref();
+    pub fn open(place: &Place, system: Option<u64>) -> Result<Self, RepositoryError> {
         let mut systems = log_systems(place)?;
         match system {
             Some(wanted) => systems.retain(|one| *one == wanted),
             None if systems.len() > 1 => {
-                let place = place.to_owned();
+                let place = place.path.clone();
                 return Err(RepositoryError::SeveralSystems { place, systems });
             }
             None => {}
@@ -122,7 +177,7 @@ impl LogPlace {
         match systems.first() {
             Some(found) => Ok(Self::new(place, *found)),
             None => Err(RepositoryError::NoLog {
-                place: place.to_owned(),
+                place: place.path.clone(),
                 system,
             }),
         }
@@ -133,7 +188,7 @@ impl LogPlace {
         self.system
     }
 
-    /// The directory of this log.
+    /// The folder of this log.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
@@ -161,6 +216,11 @@ impl LogPlace {
 
     /// The place, as it was named.
     pub fn place(&self) -> &Path {
+        &self.place.path
+    }
+
+    /// The place.
+    pub fn at(&self) -> &Place {
         &self.place
     }
 
@@ -186,7 +246,21 @@ impl LogPlace {
         timeline: Timeline,
         at: Lsn,
     ) -> Result<Vec<ObjectName>, RepositoryError> {
-        self.objects_in(&self.directory(timeline, at))
+        let folder = self.directory(timeline, at);
+        self.with_headers(self.names_of_objects(&folder, Listing::Own)?)
+    }
+
+    /// The same, but objects that end before this position may be left out.
+    pub(crate) fn objects_from(
+        &self,
+        timeline: Timeline,
+        (at, segment_bytes): (Lsn, u64),
+    ) -> Result<Vec<ObjectName>, RepositoryError> {
+        let before = OBJECT_BYTES_MAX.max(segment_bytes);
+        let first = at.0.saturating_sub(before).max(at.0 >> 32 << 32);
+        let folder = self.directory(timeline, at);
+        let first = format!("{first:016X}");
+        self.with_headers(self.names_of_objects(&folder, Listing::From(&first))?)
     }
 
     /// Objects that were begun at a position or before it, also those that hold nothing.
@@ -195,18 +269,22 @@ impl LogPlace {
         timeline: Timeline,
         at: Lsn,
     ) -> Result<Vec<ObjectName>, RepositoryError> {
-        let mut begun = self.names_of_objects(&self.directory(timeline, at))?;
+        let folder = self.directory(timeline, at);
+        let mut begun = self.names_of_objects(&folder, Listing::Own)?;
         begun.retain(|name| name.end.is_none() && name.start <= at);
         Ok(begun)
     }
 
     /// All objects of a timeline, by their beginnings.
     pub fn objects(&self, timeline: Timeline) -> Result<Vec<ObjectName>, RepositoryError> {
-        let mut found = Vec::new();
-        for high in self.upper_halves(timeline)? {
-            found.extend(self.objects_at(timeline, Lsn(high << 32))?);
-        }
-        Ok(found)
+        let folder = self.timeline_directory(timeline);
+        let mut found = self.names_of_objects(&folder, Listing::Below)?;
+        let is_half = |name: &ObjectName| {
+            let half = name.path.parent().and_then(Path::file_name);
+            half.and_then(|half| hex(half.to_str()?, 8)) == Some(name.start.0 >> 32)
+        };
+        found.retain(is_half);
+        self.with_headers(found)
     }
 
     /// The upper halves of positions of which a timeline has log, in ascending order.
@@ -216,9 +294,14 @@ impl LogPlace {
 
     /// The names of the files that belong to the log.
     pub fn files(&self) -> Result<Vec<String>, RepositoryError> {
-        let names = names_in(&self.root.join(FILES))?;
-        let names = names.iter().filter_map(|name| name.strip_suffix(SUFFIX));
-        let mut names: Vec<_> = names.map(str::to_owned).collect();
+        let folder = self.root.join(FILES);
+        let listed = self.place.objects.objects(&folder, Listing::Own);
+        let listed = listed.doing("list", &folder)?;
+        let names = listed.iter().filter_map(|one| {
+            let name = one.location.file_name()?.to_str()?;
+            name.strip_suffix(SUFFIX).map(str::to_owned)
+        });
+        let mut names: Vec<_> = names.collect();
         names.sort();
         Ok(names)
     }
@@ -250,29 +333,68 @@ impl LogPlace {
             .join(format!("{high:08X}"))
     }
 
-    fn objects_in(&self, directory: &Path) -> Result<Vec<ObjectName>, RepositoryError> {
-        let mut objects = Vec::new();
-        for name in self.names_of_objects(directory)? {
+    fn with_headers(&self, names: Vec<ObjectName>) -> Result<Vec<ObjectName>, RepositoryError> {
+        let mut objects = Vec::with_capacity(names.len());
+        for name in names {
             // A receiver that was killed before it wrote a header never told anybody of log there.
-            if name.end.is_some() || has_header(&name.path)? {
+            if name.end.is_some() || self.has_header(&name)? {
                 objects.push(name);
             }
         }
         Ok(objects)
     }
 
-    fn names_of_objects(&self, directory: &Path) -> Result<Vec<ObjectName>, RepositoryError> {
-        let names = names_in(directory)?.into_iter();
-        let mut objects: Vec<_> = names
-            .filter_map(|name| ObjectName::parse(directory.join(name)))
+    /// Whether a growing object has a header. A receiver may have been killed before it wrote one;
+    /// after a power cut there may be zeros.
+    pub(crate) fn has_header(&self, name: &ObjectName) -> Result<bool, RepositoryError> {
+        let path = &name.path;
+        let opened = match self.open_bytes(name, Reading::Ends) {
+            // It was sealed, and has another name now.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            opened => opened.doing("open", path)?,
+        };
+        let mut header = [0; LOG_HEADER_BYTES];
+        match opened.read_exact_at(0, &mut header) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
+            read => read
+                .doing("read", path)
+                .map(|()| header != [0; LOG_HEADER_BYTES]),
+        }
+    }
+
+    pub(crate) fn open_bytes(
+        &self,
+        name: &ObjectName,
+        reading: Reading,
+    ) -> std::io::Result<Arc<dyn ReadAt>> {
+        self.place.objects.open(&name.path, name.bytes, reading)
+    }
+
+    /// How many bytes an object has.
+    pub(crate) fn stored_bytes(&self, name: &ObjectName) -> std::io::Result<u64> {
+        match name.bytes {
+            Some(bytes) => Ok(bytes),
+            None => self.open_bytes(name, Reading::Ends)?.length(),
+        }
+    }
+
+    fn names_of_objects(
+        &self,
+        folder: &Path,
+        listing: Listing<'_>,
+    ) -> Result<Vec<ObjectName>, RepositoryError> {
+        let listed = self.place.objects.objects(folder, listing);
+        let listed = listed.doing("list", folder)?.into_iter();
+        let mut objects: Vec<_> = listed
+            .filter_map(|one| ObjectName::parse((one.location, one.bytes)))
             .collect();
         objects.sort();
         Ok(objects)
     }
 
-    /// The names in a directory that are numbers of eight digits, in ascending order.
-    fn numbers_in(&self, directory: &Path) -> Result<Vec<u64>, RepositoryError> {
-        let names = names_in(directory)?;
+    /// The folders of a folder whose names are numbers of eight digits, in ascending order.
+    fn numbers_in(&self, folder: &Path) -> Result<Vec<u64>, RepositoryError> {
+        let names = self.place.folders(folder)?;
         let mut numbers: Vec<_> = names.iter().filter_map(|name| hex(name, 8)).collect();
         numbers.sort_unstable();
         Ok(numbers)
@@ -281,100 +403,53 @@ impl LogPlace {
     /// Makes the directory of a path below this place, and those above it, durably. The place
     /// itself must exist: a disk may not be mounted.
     pub(crate) fn make_directory_of(&self, path: &Path) -> Result<(), RepositoryError> {
-        let directory = path.parent().unwrap_or(&self.root);
-        for made in self.directories_of(directory) {
-            let mut builder = std::fs::DirBuilder::new();
-            match builder.mode(0o700).create(&made) {
-                Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
-                Err(error) => return Err(error).doing("make directory", &made),
-            }
-            durable::sync_parent(&made).doing("sync the directory of", &made)?;
+        match self.place.objects.directory() {
+            Some(directory) => directory
+                .make_parents(&self.place.path, path)
+                .doing("make the directory of", path),
+            None => Ok(()),
         }
-        // What an earlier run left is in our way nowhere else.
-        durable::remove_all_left(directory);
-        Ok(())
     }
 
     /// Makes the name of an object durable that exists already: a run that was killed may have left
     /// it, or its directories, without a sync.
     pub(crate) fn sync_names(&self, path: &Path) -> Result<(), RepositoryError> {
-        let directory = path.parent().unwrap_or(&self.root);
-        let above = std::iter::once(self.place.clone());
-        for one in above.chain(self.directories_of(directory)) {
-            let opened = File::open(&one).doing("open", &one)?;
-            opened.sync_all().doing("sync", &one)?;
-        }
-        Ok(())
-    }
-
-    /// The directories from below the place to this one.
-    fn directories_of(&self, directory: &Path) -> Vec<PathBuf> {
-        let below = directory.strip_prefix(&self.place).unwrap_or(directory);
-        let mut path = self.place.clone();
-        let step = |part: std::path::Component<'_>| {
-            path.push(part);
-            path.clone()
-        };
-        below.components().map(step).collect()
-    }
-}
-
-/// Whether a growing object has a header. A receiver may have been killed before it wrote one;
-/// after a power cut there may be zeros.
-pub(crate) fn has_header(path: &Path) -> Result<bool, RepositoryError> {
-    let file = match windlass_engine::open_regular(path) {
-        // It was sealed, and has another name now.
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-        opened => opened.doing("open", path)?,
-    };
-    let mut header = [0; LOG_HEADER_BYTES];
-    match file.read_exact_at(&mut header, 0) {
-        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
-        read => read
-            .doing("read", path)
-            .map(|()| header != [0; LOG_HEADER_BYTES]),
+        let settled = self.place.objects.settle(&self.place.path, path);
+        settled.doing("sync the directory of", path)
     }
 }
 
 /// The clusters whose log a place holds, in ascending order. Fails if the place is not there.
-pub fn log_systems(place: &Path) -> Result<Vec<u64>, RepositoryError> {
-    // A place that cannot be read, or that is not mounted, is no place without log.
-    std::fs::read_dir(place).doing("list", place)?;
-    let names = names_in(&place.join(LOG))?;
+pub fn log_systems(place: &Place) -> Result<Vec<u64>, RepositoryError> {
+    let names = logs(place)?;
     let mut systems: Vec<u64> = names.iter().filter_map(|name| name.parse().ok()).collect();
     systems.sort_unstable();
     Ok(systems)
 }
 
-/// Whether a place has a directory for logs. Fails if the place is not there.
-pub fn has_log(place: &Path) -> Result<bool, RepositoryError> {
-    std::fs::read_dir(place).doing("list", place)?;
-    Ok(place.join(LOG).is_dir())
+/// Whether a place has a folder for logs. Fails if the place is not there.
+pub fn has_log(place: &Place) -> Result<bool, RepositoryError> {
+    place.find()?;
+    match place.is_directory() {
+        true => Ok(place.path.join(LOG).is_dir()),
+        false => Ok(!place.folders(&place.path.join(LOG))?.is_empty()),
+    }
 }
 
 /// The SQLite databases whose log a place holds, in ascending order.
-pub fn log_databases(place: &Path) -> Result<Vec<u64>, RepositoryError> {
-    std::fs::read_dir(place).doing("list", place)?;
-    let names = names_in(&place.join(LOG))?;
+pub fn log_databases(place: &Place) -> Result<Vec<u64>, RepositoryError> {
+    let names = logs(place)?;
     let number = |name: &String| hex(name.strip_prefix(OF_DATABASE)?, 16);
     let mut found: Vec<u64> = names.iter().filter_map(number).collect();
     found.sort_unstable();
     Ok(found)
 }
 
-/// The names in a directory; none if it does not exist.
-pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>, RepositoryError> {
-    let entries = match std::fs::read_dir(directory) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.doing("list", directory)?,
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        let name = entry.doing("list", directory)?.file_name();
-        names.extend(name.to_str().map(str::to_owned));
-    }
-    Ok(names)
+/// The names of the logs of a place.
+fn logs(place: &Place) -> Result<Vec<String>, RepositoryError> {
+    // A place that cannot be read, or that is not mounted, is no place without log.
+    place.find()?;
+    place.folders(&place.path.join(LOG))
 }
 
 #[cfg(test)]
@@ -383,15 +458,15 @@ mod tests {
 
     #[test]
     fn a_name_reads_back_and_others_are_passed_over() {
-        let place = LogPlace::new("/place", 77);
+        let place = LogPlace::new(&Place::directory("/place"), 77);
         let (timeline, start, end) = (Timeline(2), Lsn(0xA_0300_0000), Lsn(0xA_0400_0000));
         let path = place.object_path(timeline, start, end);
         let expected = "/place/log/77/00000002/0000000A/0000000A03000000-0000000A04000000.wlog";
         assert_eq!(path, Path::new(expected));
-        let name = ObjectName::parse(path).unwrap();
+        let name = ObjectName::parse((path, None)).unwrap();
         assert_eq!((name.start, name.end), (start, Some(end)));
         assert!(name.may_hold(start) && !name.may_hold(end));
-        let growing = ObjectName::parse(place.growing_path(timeline, start)).unwrap();
+        let growing = ObjectName::parse((place.growing_path(timeline, start), None)).unwrap();
         assert_eq!((growing.start, growing.end), (start, None));
         for other in [
             "x.wlog",
@@ -399,7 +474,7 @@ mod tests {
             "0000000A04000000-0000000A03000000.wlog",
             "a",
         ] {
-            assert_eq!(ObjectName::parse(other.into()), None, "{other}");
+            assert_eq!(ObjectName::parse((other.into(), None)), None, "{other}");
         }
     }
 }

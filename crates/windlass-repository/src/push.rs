@@ -19,6 +19,7 @@ pub(crate) mod source;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use windlass_engine::Reading;
 use windlass_media::{Codec, LogContent, LogHeader, saturated};
 use windlass_postgres::{Control, Lsn, Segment};
 
@@ -26,13 +27,11 @@ use crate::content::{Compared, compare};
 use crate::error::{IoContext, RepositoryError};
 use crate::file_name::LogFileName;
 use crate::history::Histories;
-use crate::place::{LogPlace, ObjectName, log_systems};
-use crate::writer::{FRAME_BYTES, NewObject, Packing};
+use crate::place::{LogPlace, OBJECT_BYTES_MAX, ObjectName, Place, log_systems};
+use crate::writer::{FRAME_BYTES, LogWriter, Packing};
 pub(crate) use file::put_file;
 use source::Source;
 
-/// No object is longer than this, decoded.
-pub(crate) const OBJECT_BYTES_MAX: u64 = 256 << 20;
 /// Longest file that belongs to a log. The longest is the last segment of an abandoned timeline.
 pub(crate) const FILE_BYTES_MAX: u64 = 1 << 30;
 
@@ -44,7 +43,7 @@ pub struct LookAhead(pub usize);
 #[derive(Clone, Debug)]
 pub struct PushRequest {
     /// Where to. The place must exist.
-    pub place: PathBuf,
+    pub place: Place,
     /// The file, as the server names it.
     pub path: PathBuf,
     /// The cluster, if there is no data directory that says it.
@@ -125,10 +124,10 @@ pub(crate) fn check(request: &PushRequest) -> Result<Checked, RepositoryError> {
         });
     }
     let place = LogPlace::new(&request.place, source.head.system);
-    // Fails if the place is not there: its disk may not be mounted.
-    log_systems(&request.place)?;
+    request.place.find()?;
     check_history(request, &place, &source)?;
-    let there = place.objects_at(source.segment.timeline, source.start())?;
+    let at = (source.start(), source.segment_bytes);
+    let there = place.objects_from(source.segment.timeline, at)?;
     let mut damaged = None;
     if let Some(object) = find_same(&place, &source, &there, &mut damaged)? {
         return Ok(Checked::There(source, object, place));
@@ -154,7 +153,7 @@ fn find_same(
         |name: &&ObjectName| name.start < end && name.end.is_none_or(|its_end| its_end > start);
     let mut whole = None;
     for name in there.iter().filter(overlaps) {
-        let opened = place.open_object(source.segment.timeline, name);
+        let opened = place.open_object(source.segment.timeline, name, Reading::Whole);
         let from = start.max(name.start);
         let compared = opened
             .and_then(|object| compare(&object, (from, end), |at, into| source.read(at, into)));
@@ -180,7 +179,11 @@ fn find_same(
 /// The segment, and those after it that the server has marked as ready.
 fn ready_after(request: &PushRequest, first: Source, there: &[ObjectName]) -> Vec<Source> {
     let most = saturated::<usize, u64>(OBJECT_BYTES_MAX / first.segment_bytes).max(1);
-    let most = request.look_ahead.0.max(1).min(most);
+    // In a bucket each segment has its own object, so that one request reads it.
+    let most = match request.place.is_directory() {
+        true => request.look_ahead.0.max(1).min(most),
+        false => 1,
+    };
     let directory = request.path.parent().unwrap_or(Path::new(""));
     let mut group = vec![first];
     while let Some(last) = group.last().filter(|_| group.len() < most) {
@@ -216,11 +219,10 @@ impl Group {
     pub(crate) fn store(self, request: &PushRequest) -> Result<(PathBuf, Pushed), RepositoryError> {
         let (first, last) = self.ends();
         let path = (self.place).object_path(first.segment.timeline, first.start(), last.end());
-        self.place.make_directory_of(&path)?;
         let object = self.write(request, &path)?;
         let sealed = match &self.damaged {
-            Some(damaged) if *damaged == path => Some(object.seal_over(&path)?),
-            _ => object.seal(&path)?,
+            Some(damaged) if *damaged == path => Some(object.seal_over()?),
+            _ => object.seal()?,
         };
         if let Some(stored_bytes) = sealed {
             let pushed = Pushed::Stored {
@@ -250,7 +252,7 @@ impl Group {
         (&self.segments[0], &self.segments[last])
     }
 
-    fn write(&self, request: &PushRequest, path: &Path) -> Result<NewObject, RepositoryError> {
+    fn write(&self, request: &PushRequest, path: &Path) -> Result<LogWriter, RepositoryError> {
         let (first, _) = self.ends();
         let header = LogHeader {
             system: self.place.system(),
@@ -261,7 +263,7 @@ impl Group {
             frame_bytes: FRAME_BYTES,
             content: LogContent::Log,
         };
-        let mut object = NewObject::begin(path, &header, packing(request))?;
+        let mut object = self.place.begin_object(path, &header, packing(request))?;
         for source in &self.segments {
             object.append(&source.part_from(source.start()), source.segment_bytes)?;
         }
@@ -280,18 +282,17 @@ fn check_history(
     if timeline.0 <= 1 {
         return Ok(());
     }
-    let name = timeline.history_name();
-    if place.open_file(&name)?.is_none() {
-        let path = request.path.with_file_name(&name);
-        if path.exists() {
-            let request = PushRequest {
-                path,
-                ..request.clone()
-            };
-            push_named(&request, place, &LogFileName::History(timeline))?;
-        }
+    let mut history = Histories::of(place).of_timeline(timeline)?;
+    let path = request.path.with_file_name(timeline.history_name());
+    if history.is_none() && path.exists() {
+        let request = PushRequest {
+            path,
+            ..request.clone()
+        };
+        push_named(&request, place, &LogFileName::History(timeline))?;
+        history = Histories::of(place).of_timeline(timeline)?;
     }
-    let Some(history) = Histories::of(place).of_timeline(timeline)? else {
+    let Some(history) = history else {
         return Ok(());
     };
     let (start, end) = (source.start(), source.end());
@@ -321,13 +322,13 @@ fn push_file(request: &PushRequest, name: &LogFileName) -> Result<Pushed, Reposi
         (None, [only]) => *only,
         (None, []) => {
             return Err(RepositoryError::NoLog {
-                place: request.place.clone(),
+                place: request.place.path().to_owned(),
                 system: None,
             });
         }
         (None, _) => {
             return Err(RepositoryError::SeveralSystems {
-                place: request.place.clone(),
+                place: request.place.path().to_owned(),
                 systems,
             });
         }

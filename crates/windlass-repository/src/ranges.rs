@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use windlass_engine::Reading;
 use windlass_postgres::{Lsn, Timeline};
 
 use crate::error::{IoContext, RepositoryError};
@@ -38,8 +39,7 @@ impl TimelineLog {
         let mut stored_bytes = 0;
         let mut spans = Vec::new();
         for name in &objects {
-            let metadata = std::fs::metadata(&name.path);
-            stored_bytes += metadata.doing("examine", &name.path)?.len();
+            stored_bytes += place.stored_bytes(name).doing("examine", &name.path)?;
             spans.extend(span(place, timeline, name)?);
         }
         Ok(Self {
@@ -113,7 +113,10 @@ fn span(
 ) -> Result<Option<LogSpan>, RepositoryError> {
     let (start, end) = match name.end {
         Some(end) => (name.start, end),
-        None => (name.start, Lsn(place.open_object(timeline, name)?.end())),
+        None => (
+            name.start,
+            Lsn(place.open_object(timeline, name, Reading::Whole)?.end()),
+        ),
     };
     Ok((start < end).then_some(LogSpan { start, end }))
 }

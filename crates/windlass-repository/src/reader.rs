@@ -1,12 +1,13 @@
 //! Reads the archived log along a way through timelines, for those who look into its records.
 
+use windlass_engine::Reading;
 use windlass_media::fitted;
 use windlass_postgres::{LogSource, Lsn, PostgresError, Timeline};
 
 use crate::error::RepositoryError;
 use crate::object::{FrameMemory, LogObject};
 use crate::path::LogPath;
-use crate::place::LogPlace;
+use crate::place::{LogPlace, ObjectName};
 
 /// The log on a way. Behind its end there are zeros up to the end of a segment.
 pub struct LogReader<'a> {
@@ -14,6 +15,14 @@ pub struct LogReader<'a> {
     path: &'a LogPath,
     segment_bytes: u64,
     opened: Option<Opened>,
+    listed: Option<Listed>,
+}
+
+/// The objects of a folder, as they were listed last. What is in none of them is looked for in a
+/// new list.
+struct Listed {
+    folder: (Timeline, u64),
+    names: Vec<ObjectName>,
 }
 
 /// An object, and its last frame that was read.
@@ -32,6 +41,7 @@ impl<'a> LogReader<'a> {
             path,
             segment_bytes,
             opened: None,
+            listed: None,
         }
     }
 
@@ -80,7 +90,7 @@ impl<'a> LogReader<'a> {
         if !is_open {
             self.opened = None;
             for timeline in timelines {
-                if let Some(object) = find(self.place, timeline, at)? {
+                if let Some(object) = self.find(timeline, at)? {
                     let memory = FrameMemory::new(&object.path)?;
                     self.opened = Some(Opened {
                         timeline,
@@ -93,6 +103,41 @@ impl<'a> LogReader<'a> {
             }
         }
         Ok(self.opened.as_mut())
+    }
+
+    /// A sound object that holds a position. Those that are complete come first.
+    fn find(&mut self, timeline: Timeline, at: Lsn) -> Result<Option<LogObject>, RepositoryError> {
+        let folder = (timeline, at.0 >> 32);
+        if let Some(listed) = self.listed.take_if(|listed| listed.folder == folder) {
+            let found = self.open_of(timeline, at, &listed.names);
+            if let Ok(Some(_)) = found {
+                self.listed = Some(listed);
+                return found;
+            }
+        }
+        let names = self.place.objects_at(timeline, at)?;
+        let found = self.open_of(timeline, at, &names);
+        self.listed = Some(Listed { folder, names });
+        found
+    }
+
+    fn open_of(
+        &self,
+        timeline: Timeline,
+        at: Lsn,
+        names: &[ObjectName],
+    ) -> Result<Option<LogObject>, RepositoryError> {
+        let mut names: Vec<_> = names.iter().filter(|name| name.may_hold(at)).collect();
+        names.sort_by_key(|name| name.end.is_none());
+        let mut fault = None;
+        for name in names {
+            match self.place.open_object(timeline, name, Reading::Whole) {
+                Ok(object) if object.frame_of(at.0).is_some() => return Ok(Some(object)),
+                Ok(_) => {}
+                Err(error) => fault = Some(error),
+            }
+        }
+        fault.map_or(Ok(None), Err)
     }
 
     /// The timelines that may hold a position, the newest first: the first segment of a timeline
@@ -110,26 +155,6 @@ impl<'a> LogReader<'a> {
         found.reverse();
         found
     }
-}
-
-/// A sound object that holds a position. Those that are complete come first.
-fn find(
-    place: &LogPlace,
-    timeline: Timeline,
-    at: Lsn,
-) -> Result<Option<LogObject>, RepositoryError> {
-    let mut names = place.objects_at(timeline, at)?;
-    names.retain(|name| name.may_hold(at));
-    names.sort_by_key(|name| name.end.is_none());
-    let mut fault = None;
-    for name in names {
-        match place.open_object(timeline, &name) {
-            Ok(object) if object.frame_of(at.0).is_some() => return Ok(Some(object)),
-            Ok(_) => {}
-            Err(error) => fault = Some(error),
-        }
-    }
-    fault.map_or(Ok(None), Err)
 }
 
 impl LogSource for LogReader<'_> {

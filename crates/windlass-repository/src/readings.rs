@@ -12,7 +12,7 @@ use windlass_engine::{durable, hostname, read_regular_at_most};
 use windlass_postgres::Lsn;
 
 use crate::error::{IoContext, RepositoryError};
-use crate::place::{LogPlace, names_in};
+use crate::place::LogPlace;
 
 const PREFIX: &str = "reading-";
 const NOTE_BYTES_MAX: u64 = 64;
@@ -21,8 +21,12 @@ const MODE: u32 = 0o640;
 const COUNTS: Duration = Duration::from_secs(24 * 3600);
 
 impl LogPlace {
-    /// Notes that a server, whose log goes into this directory, reads the log from here on.
+    /// Notes that a server, whose log goes into this directory, reads the log from here on. A
+    /// bucket has no notes: a reader would need rights to write.
     pub fn note_reading(&self, directory: &Path, from: Lsn) {
+        if !self.at().is_directory() {
+            return;
+        }
         let path = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
         let mut hash = blake3::Hasher::new();
         hash.update(hostname().as_bytes());
@@ -35,7 +39,10 @@ impl LogPlace {
 
     /// From where on servers read that recover now.
     pub fn read_from(&self) -> Result<Option<Lsn>, RepositoryError> {
-        let names = names_in(self.root())?.into_iter();
+        if !self.at().is_directory() {
+            return Ok(None);
+        }
+        let names = self.at().folders(self.root())?.into_iter();
         let mut first: Option<Lsn> = None;
         for name in names.filter(|name| name.starts_with(PREFIX) && !name.contains('.')) {
             let path = self.root().join(name);

@@ -40,7 +40,7 @@ pub struct Spool {
 impl Spool {
     /// That of a place and a cluster, below a directory that exists.
     pub fn of(root: &Path, place: &LogPlace) -> Result<Self, RepositoryError> {
-        let of = std::path::absolute(place.place()).doing("find", place.place())?;
+        let of = place.at().absolute()?;
         let system = place.system().to_le_bytes();
         let directory = SpoolDirectory::of(root, &[of.as_os_str().as_encoded_bytes(), &system])?;
         Ok(Self { directory })

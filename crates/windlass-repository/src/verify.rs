@@ -4,13 +4,13 @@
 //! - One frame is in memory at a time.
 //! - A fault of one object does not end the check of the others.
 
-use std::path::Path;
+use std::io::ErrorKind;
 
-use windlass_engine::Cancel;
+use windlass_engine::{Cancel, Reading};
 use windlass_media::{LogContent, fitted};
 use windlass_postgres::{SegmentHead, Timeline};
 
-use crate::error::{IoContext, RepositoryError};
+use crate::error::RepositoryError;
 use crate::history::Histories;
 use crate::object::{FrameMemory, LogObject};
 use crate::place::LogPlace;
@@ -46,8 +46,11 @@ impl LogPlace {
                 check.history(self, timeline)?;
             }
             for name in self.objects(timeline)? {
-                let opened = self.open_object(timeline, &name);
-                check.object(&name.path, opened, depth)?;
+                let reading = match depth {
+                    CheckDepth::Everything => Reading::Whole,
+                    CheckDepth::Indexes => Reading::Ends,
+                };
+                check.object(self.open_object(timeline, &name, reading), depth);
                 if cancel.is_cancelled() {
                     return Ok(check);
                 }
@@ -60,7 +63,7 @@ impl LogPlace {
             };
             let opened = self.open_file(&name);
             let opened = opened.and_then(|found| found.ok_or_else(missing));
-            check.object(&self.file_path(&name), opened, depth)?;
+            check.object(opened, depth);
         }
         Ok(check)
     }
@@ -79,25 +82,23 @@ impl LogCheck {
         Ok(())
     }
 
-    fn object(
-        &mut self,
-        path: &Path,
-        opened: Result<LogObject, RepositoryError>,
-        depth: CheckDepth,
-    ) -> Result<(), RepositoryError> {
+    fn object(&mut self, opened: Result<LogObject, RepositoryError>, depth: CheckDepth) {
         self.objects += 1;
-        match std::fs::metadata(path) {
-            Ok(found) => self.stored_bytes += found.len(),
+        let checked = match opened {
+            Ok(object) => {
+                self.stored_bytes += object.stored_bytes();
+                match depth {
+                    CheckDepth::Everything => object.verify(),
+                    CheckDepth::Indexes => Ok(()),
+                }
+            }
             // A receiver has sealed it meanwhile, and it is listed under its new name next time.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(error).doing("examine", path),
-        }
-        let checked = opened.and_then(|object| match depth {
-            CheckDepth::Everything => object.verify(),
-            CheckDepth::Indexes => Ok(()),
-        });
+            Err(RepositoryError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
         self.faults.extend(checked.err());
-        Ok(())
     }
 }
 

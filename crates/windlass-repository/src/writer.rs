@@ -1,20 +1,20 @@
 //! Writes a log object: frames one after the other, then index and end.
 //!
-//! Invariant: the object gets its name only when all of it is durable. What a killed run leaves has
-//! a temporary name, and the next run in the directory removes it.
+//! Invariant: the object gets its name only when all of it is durable.
 
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use windlass_engine::durable::{self, NameError};
+use windlass_engine::{Naming, NewObject};
 use windlass_media::{
-    Codec, FormatError, LogEnd, LogFrame, LogHeader, LogIndexEntry, crc32c, encode_log_index,
-    fitted, saturated,
+    Codec, FormatError, LOG_END_BYTES, LogEnd, LogFrame, LogHeader, LogIndexEntry, crc32c,
+    encode_log_index, fitted, saturated,
 };
 
 use crate::compress::{Bytes, Compressor, Packed};
 use crate::error::{FormatContext, IoContext, RepositoryError};
+use crate::place::LogPlace;
 
 /// Decoded bytes of a frame. Large frames compress better; nobody reads a log page by page.
 pub(crate) const FRAME_BYTES: u32 = 1 << 20;
@@ -28,15 +28,15 @@ pub(crate) struct Packing {
     pub(crate) threads: usize,
 }
 
-/// Frames, appended to a file.
-pub(crate) struct FrameWriter {
+/// Frames, appended to a file or to a new object.
+pub(crate) struct FrameWriter<W> {
     compressor: Compressor,
-    frames: Frames,
+    frames: Frames<W>,
 }
 
-/// Compressed frames in a file.
-struct Frames {
-    file: File,
+/// Compressed frames.
+struct Frames<W> {
+    file: W,
     hasher: blake3::Hasher,
     index: Vec<LogIndexEntry>,
     /// Where the next frame goes.
@@ -48,10 +48,10 @@ struct Frames {
     stored_bytes: u64,
 }
 
-impl FrameWriter {
+impl<W: Write> FrameWriter<W> {
     /// Begins an object in an empty file.
     pub(crate) fn begin(
-        mut file: File,
+        mut file: W,
         path: &Path,
         header: &LogHeader,
         packing: Packing,
@@ -74,6 +74,33 @@ impl FrameWriter {
         })
     }
 
+    /// Appends the first bytes of a source, which follow those before.
+    pub(crate) fn append(
+        &mut self,
+        source: &(impl Bytes + ?Sized),
+        bytes: u64,
+        path: &Path,
+    ) -> Result<(), RepositoryError> {
+        let frames = &mut self.frames;
+        let compressor = &mut self.compressor;
+        compressor.pack(source, bytes, |packed| frames.append(packed, path))
+    }
+
+    /// Appends index and end. They are not durable yet.
+    pub(crate) fn finish(&mut self, path: &Path) -> Result<(), RepositoryError> {
+        self.frames.finish(path)
+    }
+
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        self.frames.stored_bytes
+    }
+
+    fn into_file(self) -> W {
+        self.frames.file
+    }
+}
+
+impl FrameWriter<File> {
     /// Goes on with an object, behind the frames that `index` lists. Everything before is durable.
     pub(crate) fn resume(
         file: File,
@@ -107,24 +134,8 @@ impl FrameWriter {
         self.frames.durable
     }
 
-    pub(crate) fn stored_bytes(&self) -> u64 {
-        self.frames.stored_bytes
-    }
-
     pub(crate) fn frames(&self) -> u32 {
         saturated(self.frames.index.len())
-    }
-
-    /// Appends the first bytes of a source, which follow those before.
-    pub(crate) fn append(
-        &mut self,
-        source: &(impl Bytes + ?Sized),
-        bytes: u64,
-        path: &Path,
-    ) -> Result<(), RepositoryError> {
-        let frames = &mut self.frames;
-        let compressor = &mut self.compressor;
-        compressor.pack(source, bytes, |packed| frames.append(packed, path))
     }
 
     /// Makes everything durable that was appended.
@@ -134,9 +145,12 @@ impl FrameWriter {
         Ok(())
     }
 
-    /// Appends index and end, and syncs.
-    pub(crate) fn finish(&mut self, path: &Path) -> Result<(), RepositoryError> {
-        self.frames.finish(path)
+    /// Appends index and end, and makes all durable.
+    pub(crate) fn complete(&mut self, path: &Path) -> Result<(), RepositoryError> {
+        self.frames.finish(path)?;
+        self.frames.file.sync_all().doing("sync", path)?;
+        self.frames.durable = self.frames.position;
+        Ok(())
     }
 }
 
@@ -144,7 +158,7 @@ fn compressor(packing: Packing) -> Result<Compressor, FormatError> {
     Compressor::new(packing.codec, packing.threads, FRAME_BYTES as usize)
 }
 
-impl Frames {
+impl<W: Write> Frames<W> {
     fn append(&mut self, packed: Packed<'_>, path: &Path) -> Result<(), RepositoryError> {
         let frame = LogFrame {
             position: self.position,
@@ -185,67 +199,60 @@ impl Frames {
         };
         let bytes = [index, end.encode()].concat();
         self.file.write_all(&bytes).doing("write", path)?;
-        self.file.sync_all().doing("sync", path)?;
         self.stored_bytes += bytes.len() as u64;
-        self.durable = self.position;
         Ok(())
     }
 }
 
-/// A new object under a temporary name.
-pub(crate) struct NewObject {
-    writer: FrameWriter,
-    temporary: PathBuf,
+/// A new object of a log.
+pub(crate) struct LogWriter {
+    writer: FrameWriter<Box<dyn NewObject>>,
+    path: PathBuf,
 }
 
-impl NewObject {
-    /// Begins an object beside `path`.
-    pub(crate) fn begin(
+impl LogPlace {
+    /// Begins an object that is to have this name.
+    pub(crate) fn begin_object(
+        &self,
         path: &Path,
         header: &LogHeader,
         packing: Packing,
-    ) -> Result<Self, RepositoryError> {
-        let (file, temporary) = durable::create_temporary(path, MODE).doing("create", path)?;
-        let writer = FrameWriter::begin(file, &temporary, header, packing);
-        let writer = writer.inspect_err(|_| discard(&temporary))?;
-        Ok(Self { writer, temporary })
+    ) -> Result<LogWriter, RepositoryError> {
+        let object = self.at().objects().create(self.place(), path);
+        let object = object.doing("create", path)?;
+        Ok(LogWriter {
+            writer: FrameWriter::begin(object, path, header, packing)?,
+            path: path.to_owned(),
+        })
     }
+}
 
+impl LogWriter {
     /// Appends the first bytes of a source.
     pub(crate) fn append(
         &mut self,
         source: &(impl Bytes + ?Sized),
         bytes: u64,
     ) -> Result<(), RepositoryError> {
-        self.writer.append(source, bytes, &self.temporary)
+        self.writer.append(source, bytes, &self.path)
     }
 
     /// Completes the object and gives it its name. `None` if another object has the name.
-    pub(crate) fn seal(mut self, path: &Path) -> Result<Option<u64>, RepositoryError> {
-        self.writer.finish(&self.temporary)?;
-        match durable::name_new(self.writer.file(), &self.temporary, path) {
-            Ok(()) => Ok(Some(self.writer.stored_bytes())),
-            Err(NameError::Taken) => Ok(None),
-            Err(error) => Err(std::io::Error::from(error)).doing("name", path),
-        }
+    pub(crate) fn seal(mut self) -> Result<Option<u64>, RepositoryError> {
+        self.writer.finish(&self.path)?;
+        let bytes = self.writer.stored_bytes();
+        let named = self.writer.into_file().name(LOG_END_BYTES);
+        Ok(match named.doing("name", &self.path)? {
+            Naming::Named => Some(bytes),
+            Naming::Taken => None,
+        })
     }
 
     /// Completes the object and puts it in the place of a damaged one of the same name.
-    pub(crate) fn seal_over(mut self, path: &Path) -> Result<u64, RepositoryError> {
-        self.writer.finish(&self.temporary)?;
-        let named = durable::name_over(self.writer.file(), &self.temporary, path);
-        named.map_err(std::io::Error::from).doing("name", path)?;
-        Ok(self.writer.stored_bytes())
+    pub(crate) fn seal_over(mut self) -> Result<u64, RepositoryError> {
+        self.writer.finish(&self.path)?;
+        let bytes = self.writer.stored_bytes();
+        let named = self.writer.into_file().name_over(LOG_END_BYTES);
+        named.doing("name", &self.path).map(|()| bytes)
     }
-}
-
-impl Drop for NewObject {
-    fn drop(&mut self) {
-        discard(&self.temporary);
-    }
-}
-
-/// Removes a file that is ours alone. If it has its name already, nothing has this one.
-fn discard(temporary: &Path) {
-    std::fs::remove_file(temporary).unwrap_or_default();
 }

@@ -26,6 +26,8 @@ pub enum Asked {
     Seal,
     /// Writing a name object.
     Name,
+    /// Writing an object of a log.
+    Log,
     /// Beginning an upload.
     Begin,
     /// Writing a part.
@@ -216,6 +218,7 @@ impl Head {
             _ if query.contains("partNumber") => Asked::Part,
             _ if path.ends_with(".data") => Asked::Data,
             _ if path.ends_with(".seal") => Asked::Seal,
+            _ if path.ends_with(".wlog") => Asked::Log,
             _ if path.contains("/begun/") => Asked::Marker,
             _ => Asked::Name,
         }

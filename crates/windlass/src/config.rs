@@ -30,6 +30,7 @@ pub mod edit;
 mod environment;
 mod file;
 mod mistyped;
+pub mod named;
 mod notify;
 mod repositories;
 mod schedule;
@@ -100,7 +101,7 @@ fn parse_as(command: clap::Command, arguments: &[OsString]) -> Result<Cli, Faile
     cli.global.configured = configured(&config, repository, &cli.global.host())?;
     cli.global.encrypted_places = encrypted_places(&config)?;
     cli.global.notify = notify::settings(&config)?;
-    windlass_operations::configure_buckets(buckets::settings(&config)?);
+    windlass_operations::configure_buckets(buckets::settings(&config, &cli.command)?);
     Ok(cli)
 }
 

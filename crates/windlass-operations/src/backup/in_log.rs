@@ -10,6 +10,7 @@ use windlass_engine::Cancel;
 use windlass_repository::{LogPlace, RepositoryError, database_number, link};
 use windlass_sqlite::DatabaseFacts;
 
+use crate::stored::log_at;
 use crate::warnings::NOT_IN_LOG;
 
 /// How long to wait for the receiver, which looks at the database only now and then.
@@ -26,7 +27,7 @@ pub(super) fn warning(
     let standing = facts.standing.as_ref()?;
     let since = Instant::now();
     for place in places {
-        let log = LogPlace::of_database(place, database_number(&facts.key()));
+        let log = LogPlace::of_database(&log_at(place), database_number(&facts.key()));
         let is_in_log = || -> Result<bool, RepositoryError> {
             Ok(!log.is_received()? || link(&log, standing)?.is_some())
         };

@@ -14,9 +14,7 @@ use std::time::Instant;
 use windlass_engine::Cancel;
 use windlass_engine::media::{Codec, SetId};
 use windlass_postgres::{Cluster, Lsn, RecoveryTimeline, Timeline, WrittenLog};
-use windlass_repository::{
-    CopiedLog, CopyRequest, LogPlace, LogSpan, RepositoryError, copy, log_systems,
-};
+use windlass_repository::{CopiedLog, CopyRequest, LogPlace, LogSpan, RepositoryError, copy};
 
 use crate::archive;
 use crate::caller::Caller;
@@ -31,7 +29,7 @@ use crate::outputs;
 use crate::places;
 use crate::reach::{ClusterSet, Reach};
 use crate::run::Run;
-use crate::stored::no_log_in_bucket;
+use crate::stored::log_at;
 use crate::warnings::{LOG_GAP, LOG_WITHOUT_SET, Warnings};
 use crate::watch::Watching;
 pub use database::DatabaseLogOutcome;
@@ -153,18 +151,18 @@ fn make(
     cancel: &Cancel,
 ) -> Result<LogBackupOutcome, OperationError> {
     let began = Instant::now();
-    let device = only_directory(&request.to)?;
+    let device = only_place(&request.to)?;
     name.become_owner(caller.process)?;
     let mut cluster = Cluster::connect(conninfo)?;
     let outputs = outputs::of_cluster(&cluster.facts().data_directory)?;
     run.check(&devices::protect(std::slice::from_ref(&device), &outputs)?)?;
-    let place = device.directory().unwrap_or(Path::new(".")).to_owned();
+    let place = device.place().unwrap_or(Path::new(".")).to_owned();
     // Fails if the place cannot be read.
-    log_systems(&place)?;
+    log_at(&place).find()?;
     let system = cluster.facts().system_identifier;
     let sets = sets_of(&place, system)?;
     let written = cluster.written_log()?;
-    let log = LogPlace::new(&place, system);
+    let log = LogPlace::new(&log_at(&place), system);
     let copy = CopyRequest {
         directory: written.directory.clone(),
         segment_bytes: u64::from(cluster.facts().wal_segment_bytes),
@@ -190,14 +188,10 @@ fn make(
     })
 }
 
-/// The one directory that holds the log.
-fn only_directory(words: &[String]) -> Result<DeviceName, DeviceError> {
+/// The one place that holds the log.
+fn only_place(words: &[String]) -> Result<DeviceName, DeviceError> {
     match devices::resolve(words)?.as_slice() {
-        [device @ DeviceName::Directory(_)] => Ok(device.clone()),
-        [DeviceName::Bucket(path) | DeviceName::Object(path)] => {
-            no_log_in_bucket(path)?;
-            Err(DeviceError::NotOnePlace)
-        }
+        [device @ (DeviceName::Directory(_) | DeviceName::Bucket(_))] => Ok(device.clone()),
         _ => Err(DeviceError::NotOnePlace),
     }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use windlass_engine::{DeviceOperation, EngineError, show_size};
+use windlass_object::is_in_bucket;
 use windlass_postgres::Cluster;
 use windlass_repository::{LogFileName, LogPlace};
 
@@ -16,6 +17,7 @@ use crate::checks::{Checks, Finding};
 use crate::database::DatabaseName;
 use crate::devices::{DeviceName, STORAGE};
 use crate::error::OperationError;
+use crate::stored::log_at;
 
 /// How much is written.
 const BYTES: usize = 1 << 20;
@@ -23,17 +25,18 @@ const BYTES: usize = 1 << 20;
 const ARCHIVED_WITHIN: Duration = Duration::from_secs(60);
 const ASKED_EVERY: Duration = Duration::from_millis(100);
 
-/// Makes the round trip to each directory of a checked backup.
+/// Makes the round trip to each place of a checked backup.
 pub fn check_round_trip(request: &BackupRequest, checked: &mut CheckedBackup) {
     let mut places = Vec::new();
     for device in &checked.devices {
-        if let DeviceName::Directory(place) = device
+        if let DeviceName::Directory(place) | DeviceName::Bucket(place) = device
             && !places.contains(place)
         {
             places.push(place.clone());
         }
     }
-    for place in &places {
+    // The check of the backup has made the round trip to buckets.
+    for place in places.iter().filter(|place| !is_in_bucket(place)) {
         match written_and_read(place) {
             Ok(words) => checked.checks.ok("round trip", words),
             Err(error) => checked.checks.failure("round trip", error),
@@ -111,7 +114,7 @@ fn archived(checks: &mut Checks, conninfo: &str, place: &Path) -> Result<(), Ope
         std::thread::sleep(ASKED_EVERY);
     }
     let (place, system) = (place.to_owned(), cluster.facts().system_identifier);
-    match is_found(&LogPlace::new(&place, system), &segment)? {
+    match is_found(&LogPlace::new(&log_at(&place), system), &segment)? {
         true => {
             let place = place.display();
             let words = format!("segment {segment} was archived, and is found in {place}");

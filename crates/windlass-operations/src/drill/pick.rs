@@ -18,7 +18,7 @@ pub(super) enum Picked {
     /// A set.
     Set(LocatedSet, Arc<OpenSet>),
     /// A moment in the log behind a set.
-    Moment(ChosenMoment),
+    Moment(Box<ChosenMoment>),
 }
 
 impl Picked {
@@ -59,7 +59,10 @@ impl Picked {
 
     /// An error, with what to use instead.
     pub(super) fn advised(&self, error: OperationError) -> OperationError {
-        let (Self::Set(found, _) | Self::Moment(ChosenMoment { found, .. })) = self;
+        let found = match self {
+            Self::Set(found, _) => found,
+            Self::Moment(chosen) => &chosen.found,
+        };
         found.advised(error)
     }
 }
@@ -73,7 +76,7 @@ pub(super) fn pick(caller: &Caller, request: &DrillRequest) -> Result<Picked, Op
     let (found, set, plan) = recovery::choose(caller, &sets, Some(&request.moment))?;
     let set = Arc::new(set);
     Ok(match plan {
-        Some(plan) => Picked::Moment(ChosenMoment { found, set, plan }),
+        Some(plan) => Picked::Moment(Box::new(ChosenMoment { found, set, plan })),
         None => Picked::Set(found, set),
     })
 }

@@ -22,6 +22,7 @@ use crate::commits::{DatabaseSet, linked};
 use crate::error::OperationError;
 use crate::places::Identity;
 use crate::reach::ClusterSet;
+use crate::stored::log_at;
 
 /// Log that goes.
 #[derive(Clone, Debug)]
@@ -61,9 +62,9 @@ impl DatabaseLogs {
             let system = of.key().parse().ok();
             let mut logs = Vec::new();
             for place in places {
-                let systems = log_systems(place)?;
+                let systems = log_systems(&log_at(place))?;
                 if let Some(system) = system.filter(|system| systems.contains(system)) {
-                    let log = LogPlace::new(place, system);
+                    let log = LogPlace::new(&log_at(place), system);
                     let newest = newest_of(&log, &sets)?;
                     logs.push(ClusterLog { log, newest });
                 }
@@ -73,8 +74,8 @@ impl DatabaseLogs {
         let number = database_number(of.file());
         let mut logs = Vec::new();
         for place in places {
-            if log_databases(place)?.contains(&number) {
-                logs.push(LogPlace::of_database(place, number));
+            if log_databases(&log_at(place))?.contains(&number) {
+                logs.push(LogPlace::of_database(&log_at(place), number));
             }
         }
         Ok(Self::Database(logs))

@@ -8,6 +8,7 @@ use windlass_repository::{LogPlace, RepositoryError, TimelineLog, log_databases,
 use super::BaseFaults;
 use crate::commits::{DatabaseLog, DatabaseSet};
 use crate::reach::{self, ClusterSet, Restorable};
+use crate::stored::log_at;
 
 /// The log of a cluster in a place.
 #[derive(Debug)]
@@ -47,9 +48,10 @@ pub(crate) fn databases_of(
     let sets: Vec<_> = sound.filter_map(DatabaseSet::of).collect();
     let mut found = Vec::new();
     for place in places {
+        let at = log_at(place);
         // Whether the place can be read was seen when its sets were listed.
-        for database in log_databases(place).into_iter().flatten() {
-            let log = LogPlace::of_database(place, database);
+        for database in log_databases(&at).into_iter().flatten() {
+            let log = LogPlace::of_database(&at, database);
             let (log, fault) = match DatabaseLog::of(&log, &sets) {
                 Ok(log) => (log, None),
                 Err(fault) => (DatabaseLog::default(), Some(fault)),
@@ -71,7 +73,7 @@ pub(crate) fn logs_of(places: &[PathBuf], sets: &[SetEntry], faults: &BaseFaults
     let mut found = Vec::new();
     for place in places {
         // Whether the place can be read was seen when its sets were listed.
-        for system in log_systems(place).into_iter().flatten() {
+        for system in log_systems(&log_at(place)).into_iter().flatten() {
             found.push(log_of(place, system, &sets));
         }
     }
@@ -81,7 +83,7 @@ pub(crate) fn logs_of(places: &[PathBuf], sets: &[SetEntry], faults: &BaseFaults
 fn log_of(place: &Path, system: u64, sets: &[ClusterSet]) -> LogInfo {
     let sets = sets.iter().filter(|set| set.system == system);
     let sets: Vec<_> = sets.cloned().collect();
-    let log = LogPlace::new(place, system);
+    let log = LogPlace::new(&log_at(place), system);
     let timelines = log.timelines().and_then(|timelines| {
         let each = timelines.into_iter().map(|one| TimelineLog::of(&log, one));
         each.collect::<Result<Vec<_>, _>>()

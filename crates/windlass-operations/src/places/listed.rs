@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use windlass_engine::{METADATA_LIMIT_DEFAULT, SetEntry, SetList, SetState, list_sets};
+use windlass_object::is_in_bucket;
 use windlass_repository::{RepositoryError, has_log};
 
 use crate::devices::STORAGE;
 use crate::error::OperationError;
+use crate::stored::log_at;
 
 /// How often directories are listed in which something seems to be damaged.
 const LISTS_MAX: u32 = 8;
@@ -60,9 +62,12 @@ fn faults(list: &SetList) -> Vec<(String, String)> {
 }
 
 /// Fails if a place has neither a set nor a log. Somebody who stores log without being watched must
-/// not begin one in the empty mount point of a disk that is not there.
+/// not begin one in the empty mount point of a disk that is not there. Buckets are not mounted.
 pub(crate) fn check_used(place: &Path) -> Result<(), OperationError> {
-    let is_used = has_log(place)? || !list(&[place.to_owned()])?.sets.is_empty();
+    if is_in_bucket(place) {
+        return Ok(());
+    }
+    let is_used = has_log(&log_at(place))? || !list(&[place.to_owned()])?.sets.is_empty();
     match is_used {
         true => Ok(()),
         false => {

@@ -10,6 +10,7 @@ use windlass_repository::{GrowingLog, GrowingStart, KnownEnd, LogPlace, Reposito
 
 use crate::error::OperationError;
 use crate::places::check_used;
+use crate::stored::log_at;
 
 /// How often the server hears from us at least, if it has no limit of its own.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -60,7 +61,7 @@ impl LogStream {
         check_same(to, earlier, server.system)?;
         let segment_bytes = size(&session.setting("wal_segment_size")?)?;
         let limit = duration(&session.setting("wal_sender_timeout")?);
-        let place = LogPlace::new(to, server.system);
+        let place = LogPlace::new(&log_at(to), server.system);
         let slot = take_slot(&mut session, slot)?;
         let start = start(&mut session, &place, &server, u64::from(segment_bytes))?;
         let of = (start.timeline, segment_bytes);

@@ -20,6 +20,7 @@ use super::error::RecoveryError;
 use super::log_place::log_place;
 use super::request::RecoveryRequest;
 use crate::error::OperationError;
+use crate::stored::log_at;
 
 /// A way to a moment that exists.
 #[derive(Clone, Debug)]
@@ -58,10 +59,11 @@ pub(super) fn plan(
     let Some(standing) = facts.standing else {
         return Err(RecoveryError::NoStanding.into());
     };
-    let place = log_place(set, request, None)?;
+    let place = log_place(set, request)?;
     // Fails if the place is not there.
-    windlass_repository::log_databases(&place)?;
-    let log = LogPlace::of_database(&place, database_number(&facts.key()));
+    let at = log_at(&place);
+    windlass_repository::log_databases(&at)?;
+    let log = LogPlace::of_database(&at, database_number(&facts.key()));
     if log.timelines()?.is_empty() {
         let system = None;
         return Err(RepositoryError::NoLog { place, system }.into());

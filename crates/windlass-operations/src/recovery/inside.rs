@@ -6,6 +6,7 @@ use windlass_repository::LogPlace;
 
 use super::{RecoveryPlan, RecoveryRequest, Way};
 use crate::error::OperationError;
+use crate::stored::log_at;
 
 /// Refuses a recovery whose log creates a tablespace at its path in the source: replay would change
 /// the mode of that path and make a directory there, and on this machine it may be in use.
@@ -18,7 +19,7 @@ pub(crate) fn check_inside(
         return Ok(());
     }
     let facts = DatabaseFacts::of_set(&set.description().facts.database)?;
-    let log = LogPlace::open(&plan.place, facts.system_identifier.parse().ok())?;
+    let log = LogPlace::open(&log_at(&plan.place), facts.system_identifier.parse().ok())?;
     let way = Way::new(&facts, &log, request)?;
     let (mut reader, start) = way.read()?;
     if start < plan.to {

@@ -20,6 +20,7 @@ use crate::ended::RunEnd;
 use crate::error::OperationError;
 use crate::images::AsCluster;
 use crate::recovery::Plan;
+use crate::stored::log_at;
 use crate::{outputs, places, privilege, watch};
 
 /// A run that has written everything, and how it ends.
@@ -82,7 +83,7 @@ impl Job<'_, '_> {
         let system = facts["system_identifier"].as_str();
         let system = system.and_then(|system| system.parse().ok());
         if let (Some(recovery), Some(system)) = (self.recovery.and_then(Plan::of_cluster), system) {
-            let log = LogPlace::new(&recovery.place, system);
+            let log = LogPlace::new(&log_at(&recovery.place), system);
             log.note_reading(&plan.into.join("pg_wal"), recovery.from);
         }
     }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use windlass_engine::{Cancel, SetEntry};
-use windlass_object::is_in_bucket;
 use windlass_repository::{
     CheckDepth, LogCheck, LogPlace, RepositoryError, database_number, log_databases, log_systems,
 };
@@ -13,6 +12,7 @@ use crate::commits::{CommitTimeline, DatabaseLog, DatabaseSet};
 use crate::error::OperationError;
 use crate::places::Named;
 use crate::reach::{ClusterSet, gaps};
+use crate::stored::log_at;
 
 /// A log to verify.
 pub(super) struct Log {
@@ -29,17 +29,17 @@ pub(super) fn logs(named: &Named, sets: &[&SetEntry]) -> Result<Vec<Log>, Operat
     let databases: BTreeSet<_> = databases.collect();
     let is_chosen = |of: &BTreeSet<u64>, one: &u64| !named.chooses_database() || of.contains(one);
     let mut found = Vec::new();
-    // No log is kept in buckets.
-    for place in named.paths.iter().filter(|place| !is_in_bucket(place)) {
-        for system in log_systems(place)? {
+    for place in &named.paths {
+        let place = log_at(place);
+        for system in log_systems(&place)? {
             found.extend(is_chosen(&clusters, &system).then(|| Log {
-                place: LogPlace::new(place, system),
+                place: LogPlace::new(&place, system),
                 is_of_cluster: true,
             }));
         }
-        for database in log_databases(place)? {
+        for database in log_databases(&place)? {
             found.extend(is_chosen(&databases, &database).then(|| Log {
-                place: LogPlace::of_database(place, database),
+                place: LogPlace::of_database(&place, database),
                 is_of_cluster: false,
             }));
         }

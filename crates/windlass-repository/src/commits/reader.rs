@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::ops::Range;
 
+use windlass_engine::Reading;
 use windlass_media::{
     FormatError, LOG_RECORD_BYTES, LOG_STAND_BYTES_MAX, LogRecord, RecordKind, Structure, fitted,
 };
@@ -162,7 +163,7 @@ impl CommitReader {
         if let Some(gap) = missing {
             return Err(gap);
         }
-        let object = match self.place.open_object(self.timeline, name) {
+        let object = match self.place.open_object(self.timeline, name, Reading::Whole) {
             // It was sealed meanwhile, and has another name.
             Err(RepositoryError::Io { source, .. })
                 if source.kind() == ErrorKind::NotFound && name.end.is_none() =>
@@ -171,7 +172,9 @@ impl CommitReader {
                 self.objects = self.place.objects(self.timeline)?;
                 let now = self.objects.iter().find(|object| object.start == start);
                 match now {
-                    Some(name) => self.place.open_object(self.timeline, name)?,
+                    Some(name) => self
+                        .place
+                        .open_object(self.timeline, name, Reading::Whole)?,
                     None => return Ok(false),
                 }
             }

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use windlass_engine::Reading;
 use windlass_media::fitted;
 use windlass_postgres::{Lsn, Timeline};
 
@@ -22,6 +23,12 @@ pub(super) struct Part {
 }
 
 impl Part {
+    /// Whether it is a whole segment of this size.
+    pub(super) fn is_segment(&self, bytes: u64) -> bool {
+        let is_whole = self.to - self.from == bytes;
+        is_whole && u64::from(self.object.header.segment_bytes) == bytes
+    }
+
     /// The frames that hold it.
     pub(super) fn frames(&self) -> impl Iterator<Item = (&Self, usize)> {
         let first = self.object.frame_of(self.from).unwrap_or_default();
@@ -84,13 +91,13 @@ pub(super) fn parts(
 }
 
 /// The part that an object holds, if all its frames are as they were stored.
-fn sound(
+pub(super) fn sound(
     place: &LogPlace,
     timeline: Timeline,
     name: &ObjectName,
     (at, end): (Lsn, Lsn),
 ) -> Result<Option<Part>, RepositoryError> {
-    let object = place.open_object(timeline, name)?;
+    let object = place.open_object(timeline, name, Reading::Whole)?;
     let to = object.end().min(end.0);
     let mut stored = Vec::new();
     let mut next = at.0;

@@ -8,7 +8,7 @@ use crate::content::{Compared, compare};
 use crate::error::RepositoryError;
 use crate::file_name::LogFileName;
 use crate::place::LogPlace;
-use crate::writer::{FRAME_BYTES, NewObject, Packing};
+use crate::writer::{FRAME_BYTES, Packing};
 
 /// A file belongs to no segment. Its header states the smallest size that there is.
 const SEGMENT_BYTES: u32 = 1 << 20;
@@ -39,7 +39,6 @@ pub(crate) fn put_file(
         There::Nothing => false,
         There::Damaged => true,
     };
-    place.make_directory_of(&path)?;
     let header = LogHeader {
         system: place.system(),
         timeline: LogFileName::parse(name).map_or(0, |name| name.timeline().0),
@@ -49,11 +48,11 @@ pub(crate) fn put_file(
         frame_bytes: FRAME_BYTES,
         content: LogContent::File(name.to_owned()),
     };
-    let mut object = NewObject::begin(&path, &header, packing)?;
+    let mut object = place.begin_object(&path, &header, packing)?;
     object.append(content, content.len() as u64)?;
     let sealed = match is_damaged {
-        true => Some(object.seal_over(&path)?),
-        false => object.seal(&path)?,
+        true => Some(object.seal_over()?),
+        false => object.seal()?,
     };
     match (sealed, look(place, name, content)?) {
         (Some(stored_bytes), _) => Ok(Pushed::Stored {

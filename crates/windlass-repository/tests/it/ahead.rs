@@ -154,7 +154,7 @@ fn two_places_share_nothing() {
     let server = Server::new(1..5);
     server.store(1).unwrap();
     let other = PushRequest {
-        place: server.place.dir.path().join("data"),
+        place: windlass_repository::Place::directory(server.place.dir.path().join("data")),
         ..server.request(1)
     };
     let other = Ahead::of(&server.root, &other).unwrap();

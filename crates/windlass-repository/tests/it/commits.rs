@@ -42,7 +42,8 @@ impl Captured {
 
     fn log(&self) -> LogPlace {
         let number = database_number(&self.capture.key());
-        LogPlace::of_database(self.dir.path().join("place"), number)
+        let place = windlass_repository::Place::directory(self.dir.path().join("place"));
+        LogPlace::of_database(&place, number)
     }
 
     fn stand(&self) -> (LogRecord, StandAbout) {

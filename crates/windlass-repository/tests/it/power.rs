@@ -32,12 +32,15 @@ impl Cut {
     }
 
     fn log(&self) -> LogPlace {
-        LogPlace::new(self.volume.at().join("place"), SYSTEM)
+        LogPlace::new(
+            &windlass_repository::Place::directory(self.volume.at().join("place")),
+            SYSTEM,
+        )
     }
 
     fn push(&self, path: &std::path::Path, look_ahead: usize) {
         let request = PushRequest {
-            place: self.volume.at().join("place"),
+            place: windlass_repository::Place::directory(self.volume.at().join("place")),
             look_ahead: windlass_repository::LookAhead(look_ahead),
             ..self.wal.request(path)
         };

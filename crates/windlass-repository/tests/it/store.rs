@@ -118,10 +118,16 @@ fn a_place_that_is_not_there_is_an_error_and_never_looks_empty() {
     std::fs::remove_dir(place.place()).unwrap();
     let error = place.push(&path).unwrap_err();
     assert!(matches!(error, RepositoryError::Io { .. }), "{error}");
-    let opened = windlass_repository::LogPlace::open(place.place(), None);
+    let opened = windlass_repository::LogPlace::open(
+        &windlass_repository::Place::directory(place.place()),
+        None,
+    );
     assert!(matches!(opened, Err(RepositoryError::Io { .. })));
     std::fs::create_dir(place.place()).unwrap();
-    let opened = windlass_repository::LogPlace::open(place.place(), None);
+    let opened = windlass_repository::LogPlace::open(
+        &windlass_repository::Place::directory(place.place()),
+        None,
+    );
     assert!(matches!(opened, Err(RepositoryError::NoLog { .. })));
 }
 

@@ -33,7 +33,7 @@ impl Place {
     }
 
     pub fn log(&self) -> LogPlace {
-        LogPlace::new(self.place(), SYSTEM)
+        LogPlace::new(&windlass_repository::Place::directory(self.place()), SYSTEM)
     }
 
     pub fn wal(&self, name: &str) -> PathBuf {
@@ -57,7 +57,7 @@ impl Place {
 
     pub fn request(&self, path: &Path) -> PushRequest {
         PushRequest {
-            place: self.place(),
+            place: windlass_repository::Place::directory(self.place()),
             path: path.to_owned(),
             system: None,
             look_ahead: LookAhead(1),

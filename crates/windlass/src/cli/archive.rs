@@ -19,7 +19,7 @@ pub struct ArchivePush {
     /// The file to archive: `%p` of archive_command
     #[arg(value_name = "PATH")]
     pub path: PathBuf,
-    /// The place that keeps the log: a directory that exists
+    /// The place that keeps the log: a directory that exists, or s3://BUCKET/PREFIX
     #[arg(long, value_name = "PLACE")]
     pub to: PathBuf,
     /// In which repository
@@ -84,7 +84,7 @@ pub struct Receive {
     /// libpq connection string or URI of a PostgreSQL server, whose role needs REPLICATION. Or the
     /// path of a SQLite database in WAL mode
     pub database: String,
-    /// The place that keeps the log: a directory that exists
+    /// The place that keeps the log: a directory that exists, or s3://BUCKET/PREFIX
     #[arg(long, value_name = "PLACE")]
     pub to: PathBuf,
     /// In which repository

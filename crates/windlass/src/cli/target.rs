@@ -4,8 +4,11 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
+use windlass_object::is_in_bucket;
 use windlass_operations::RecoveryRequest;
 use windlass_postgres::{Lsn, RecoveryAction, RecoveryPoint, RecoveryTimeline, Timeline};
+
+use crate::config::named::named;
 
 /// What a server does at its target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -107,8 +110,13 @@ pub(super) fn fetch(place: &Path, system: u64) -> String {
             shlex::try_quote(&text).map_or_else(|_| text.clone(), |text| text.into_owned());
         quoted.replace('%', "%%")
     };
+    // How a bucket is reached stands in the configuration, and the server's environment names none.
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let config = named(&arguments).filter(|_| is_in_bucket(place));
+    let config = config.map(|path| std::path::absolute(&path).unwrap_or(path));
+    let config = config.map_or_else(String::new, |path| format!(" --config {}", word(&path)));
     format!(
-        "{} archive-get %f %p --from {} --system {system}",
+        "{}{config} archive-get %f %p --from {} --system {system}",
         word(&program),
         word(place)
     )

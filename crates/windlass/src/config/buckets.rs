@@ -12,6 +12,7 @@ use windlass_object::{
 };
 
 use super::file::{Config, Entry, Section, mistake};
+use crate::cli::Command;
 use crate::exit::Failure;
 use crate::nearest;
 
@@ -26,8 +27,12 @@ const KEYS: [&str; 8] = [
     "deadline",
 ];
 
+/// How long a server's own process waits for a bucket. A server asks again by itself, and what it
+/// waits for so long should be seen in its log.
+const DEADLINE_OF_SERVERS: Duration = Duration::from_secs(60);
+
 /// What the configuration says about buckets.
-pub(super) fn settings(config: &Config) -> Result<ObjectSettings, Failure> {
+pub(super) fn settings(config: &Config, command: &Command) -> Result<ObjectSettings, Failure> {
     let mut settings = ObjectSettings::default();
     for (name, section) in &config.buckets {
         let found = of_section(section)?;
@@ -48,6 +53,9 @@ pub(super) fn settings(config: &Config) -> Result<ObjectSettings, Failure> {
             )));
         }
         settings.buckets.push((location.bucket_name(), found));
+    }
+    if matches!(command, Command::ArchivePush(_) | Command::ArchiveGet(_)) {
+        settings.usual.deadline.get_or_insert(DEADLINE_OF_SERVERS);
     }
     Ok(settings)
 }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 use windlass_engine::read_stream_at_most;
 
+use super::named::named;
 use crate::exit::Failure;
 use crate::nearest::nearest;
 
@@ -422,24 +423,6 @@ fn line(text: &str, offset: usize) -> usize {
 /// An error at a place in a file.
 pub fn mistake(place: &Place, what: &str, hint: &str) -> Failure {
     Failure::usage(format!("configuration {place}: {what}"), hint)
-}
-
-/// The configuration named on the command line or in the environment.
-fn named(arguments: &[OsString]) -> Option<PathBuf> {
-    // What follows belongs to another program.
-    let mut words = arguments.iter().take_while(|word| *word != "--");
-    while let Some(word) = words.next() {
-        if word == "--config" {
-            return words.next().map(PathBuf::from);
-        }
-        if let Some(path) = word
-            .to_str()
-            .and_then(|word| word.strip_prefix("--config="))
-        {
-            return Some(path.into());
-        }
-    }
-    std::env::var_os("WINDLASS_CONFIG").map(PathBuf::from)
 }
 
 fn is_missing(error: std::io::Error) -> bool {

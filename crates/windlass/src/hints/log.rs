@@ -3,11 +3,13 @@
 use windlass_operations::{RecoveryError, chain};
 use windlass_repository::RepositoryError;
 
+use super::buckets;
 use crate::words::quoted;
 
 /// The hint, if there is something to do.
 pub fn hint(error: &RepositoryError) -> Option<String> {
     let text = match error {
+        RepositoryError::Io { source, .. } => buckets::hint(buckets::of_io(source)?),
         RepositoryError::Object { .. } | RepositoryError::Misplaced { .. } => {
             "The object is damaged. If the server still has the segments, archive them again: \
              Windlass then replaces what is damaged. Otherwise recovery can only go up to there."

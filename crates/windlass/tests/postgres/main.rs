@@ -15,6 +15,7 @@ mod extract;
 mod log;
 mod log_ahead;
 mod log_backup;
+mod log_buckets;
 mod log_places;
 mod moments;
 mod outputs;

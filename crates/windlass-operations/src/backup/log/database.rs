@@ -7,7 +7,7 @@ use windlass_engine::Cancel;
 use windlass_engine::media::SetId;
 use windlass_repository::{LogPlace, database_number};
 
-use super::{LogBackupRequest, Named, only_directory};
+use super::{LogBackupRequest, Named, only_place};
 use crate::caller::Caller;
 use crate::captured::{CapturedLog, Capturing};
 use crate::commits;
@@ -17,6 +17,7 @@ use crate::info::with_bases;
 use crate::outputs;
 use crate::places;
 use crate::run::Run;
+use crate::stored::log_at;
 use crate::warnings::{LOG_GAP, LOG_WITHOUT_SET, Warnings};
 
 /// The log of a database that was captured once.
@@ -39,10 +40,10 @@ pub(super) fn make(
     cancel: &Cancel,
 ) -> Result<DatabaseLogOutcome, OperationError> {
     let began = Instant::now();
-    let device = only_directory(&request.to)?;
+    let device = only_place(&request.to)?;
     let outputs = outputs::of_sqlite(path)?;
     run.check(&devices::protect(std::slice::from_ref(&device), &outputs)?)?;
-    let place = device.directory().unwrap_or(Path::new("."));
+    let place = device.place().unwrap_or(Path::new("."));
     let mut capturing = Capturing::open(caller, (path, place), None, cancel)?;
     capturing.look(cancel)?;
     let captured = capturing.end()?;
@@ -64,7 +65,7 @@ fn judge(captured: &CapturedLog) -> Result<(Option<SetId>, Vec<Named>), Operatio
         let text = "the place has no set of this database, and the log alone restores nothing";
         return Ok((None, vec![(LOG_WITHOUT_SET, text.to_owned())]));
     }
-    let log = LogPlace::of_database(&captured.place, database_number(&captured.key));
+    let log = LogPlace::of_database(&log_at(&captured.place), database_number(&captured.key));
     for set in sets.iter().rev() {
         let linked = commits::linked(&log, set)?;
         if linked.is_some_and(|linked| linked.timeline == captured.timeline) {

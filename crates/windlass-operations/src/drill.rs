@@ -1,6 +1,7 @@
-//! A drill: proves that a backup can be used, without a restore.
+//! A drill: proves that a backup can be used, without a restore or with one.
 //!
 //!   request --> moment: newest, named, or drawn --> open it --> first answer --> checks, queries
+//!                                                                 --> restored? --> time, removed
 //!
 //! Invariants
 //! - The sets and their log are only read. What the opened server writes is thrown away.
@@ -9,7 +10,9 @@
 
 mod error;
 mod pick;
+mod restored;
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use serde_json::json;
@@ -25,10 +28,12 @@ use crate::opened::{OpenSettings, Opened};
 use crate::places::SetRequest;
 use crate::recovery::RecoveryRequest;
 use crate::run::Run;
+use crate::settings::RunSettings;
 use crate::verify::{self, Inspected};
 use crate::watch::Watching;
 
 pub use error::DrillError;
+pub use restored::RestoreProof;
 
 /// What to prove.
 #[derive(Clone, Debug)]
@@ -45,6 +50,10 @@ pub struct DrillRequest {
     pub database: Option<String>,
     /// How it is opened.
     pub open: OpenSettings,
+    /// Whether to restore all of it as well, into a new directory in this one that goes afterwards.
+    pub restore: Option<PathBuf>,
+    /// Buffers, threads, storage of that restore.
+    pub settings: RunSettings,
     /// How the drill is recorded: its end is.
     pub watching: Watching,
 }
@@ -94,6 +103,8 @@ pub struct DrillOutcome {
     pub inspected: Inspected,
     /// What was asked, and answered.
     pub answers: Vec<Answer>,
+    /// The restore, if one was asked for and nothing was damaged.
+    pub restored: Option<RestoreProof>,
     /// How long all of it took.
     pub seconds: f64,
 }
@@ -146,6 +157,9 @@ fn prove(
     let picked = pick::pick(caller, request)?;
     let mut about = RunAbout::of_set(picked.set().description());
     run.about(about.clone());
+    let room = request.restore.as_deref();
+    let room = room.map(|into| restored::room(caller, into, &picked));
+    let room = room.transpose()?;
     let opened = picked.to_open(caller, &request.open, cancel);
     let (what, _scratch) = opened.map_err(|error| picked.advised(error))?;
     let mut first_answer = 0.0;
@@ -162,8 +176,19 @@ fn prove(
     let (inspected, answers): (_, Vec<Answer>) = done.map_err(|error| picked.advised(error))?;
     about.options["first_answer_seconds"] = json!(first_answer);
     about.options["questions"] = json!(answers.len());
-    run.about(about);
+    run.about(about.clone());
+    // What is damaged need not be restored to know that it is.
+    let room = room.filter(|_| !inspected.is_damaged());
+    let restored = room.map(|room| room.restore(caller, request, &picked, cancel));
+    let restored = restored.transpose()?;
+    if let Some(restored) = &restored {
+        about.options["restore_seconds"] = json!(restored.seconds);
+        about.options["restore_predicted_seconds"] = json!(restored.predicted_seconds);
+        about.options["restored_bytes"] = json!(restored.bytes);
+        run.about(about);
+    }
     Ok(DrillOutcome {
+        restored,
         set_id: picked.set().set_id().to_string(),
         title: picked.title(),
         seed: request.seed,

@@ -23,6 +23,7 @@ use crate::caller::Caller;
 use crate::devices::{STORAGE, is_place};
 use crate::ending::Ending;
 use crate::error::OperationError;
+use crate::history::Proofs;
 use crate::images::AsCluster;
 use crate::places::{self, Identity, Named, SetRequest, below, short_id};
 
@@ -31,7 +32,7 @@ pub enum InfoOutcome {
     /// Of those that were named or chosen.
     Sets(NamedInfo),
     /// Of all of some directories.
-    Places(PlaceInfo),
+    Places(Box<PlaceInfo>),
 }
 
 /// The sets to which some words lead.
@@ -59,6 +60,8 @@ pub struct PlaceInfo {
     pub logs: Vec<LogInfo>,
     /// The logs of SQLite databases there.
     pub database_logs: Vec<DatabaseLogInfo>,
+    /// What earlier runs showed of these sets.
+    pub proofs: Proofs,
     /// Directories below with sets, and how many.
     pub below: Vec<(PathBuf, usize)>,
 }
@@ -71,7 +74,9 @@ pub fn info(caller: &Caller, request: &SetRequest) -> Result<InfoOutcome, Operat
         return Ok(InfoOutcome::Sets(NamedInfo::of(&found.stripes)?));
     }
     if named.are_directories() {
-        return Ok(InfoOutcome::Places(PlaceInfo::of(caller, &named)?));
+        return Ok(InfoOutcome::Places(Box::new(PlaceInfo::of(
+            caller, &named,
+        )?)));
     }
     let mut named_stripes = named.paths.iter().filter(|path| !is_place(path));
     named_stripes.try_for_each(|stripe| places::check_unchosen(stripe, &named.choice))?;
@@ -131,6 +136,7 @@ impl PlaceInfo {
         let sets = list.sets.into_iter();
         let sets: Vec<_> = sets.filter(|set| wanted.contains(&set.set_id.0)).collect();
         Ok(Self {
+            proofs: Proofs::of(caller),
             chains: chains::chains_of(&sets, &base_faults),
             base_faults,
             sets,

@@ -12,6 +12,7 @@ mod outcome;
 
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use windlass_engine::{
     Cancel, DamageReport, EngineError, FoundSet, KeyFault, METADATA_LIMIT_DEFAULT, OpenStripe,
     RunReport, SetEntry, Survey, Verification, check_locked, verify_index,
@@ -53,6 +54,8 @@ pub struct VerifyRequest {
     pub at: Option<MomentRequest>,
     /// Whether to choose the newest set.
     pub latest: bool,
+    /// Of all sets of some places, only those that no verification has read since then.
+    pub new_since: Option<Timestamp>,
     /// Whether to check only seals and indexes.
     pub quick: bool,
     /// Whether to open each set, too, and let the database's own tools check it; and how.

@@ -33,6 +33,7 @@ mod snapshot;
 mod sweep;
 mod target;
 mod tune;
+mod verify;
 mod watching;
 
 use std::path::PathBuf;
@@ -51,7 +52,6 @@ pub use key::{Key, KeyOf, KeyRotate};
 pub use merge::Merge;
 pub use moment::{At, AtLog, Recovering};
 pub use open::{Close, Open, OpenOptions};
-use windlass_engine::parse_rate_limit;
 
 use crate::config::Notify;
 use crate::places::Configured;
@@ -74,6 +74,7 @@ pub use snapshot::{
 };
 pub use sweep::Sweep;
 pub use tune::Tune;
+pub use verify::Verify;
 pub use watching::{TraceFormat, Watching};
 
 /// Backs up and restores PostgreSQL and SQLite databases at the speed of the hardware, and says
@@ -409,45 +410,6 @@ pub struct Backup {
     /// Blocks, frames and readers
     #[command(flatten)]
     pub layout: Layout,
-}
-
-/// `windlass verify`
-#[derive(Debug, Args)]
-pub struct Verify {
-    /// A directory of sets, a stripe of a set, or the name of a configured database. Name several
-    /// places if the stripes are not together
-    #[arg(required = true, value_name = "SET")]
-    pub set: Vec<PathBuf>,
-    /// In which repository
-    #[command(flatten)]
-    pub repo: Repo,
-    /// Verify only the newest set of the directory
-    #[arg(long, conflicts_with = "which")]
-    pub latest: bool,
-    /// Check only seals and indexes. This takes seconds and finds no damage inside frames
-    #[arg(long)]
-    pub quick: bool,
-    /// Then open the set, and let the database's own tools check every relation
-    #[arg(long)]
-    pub open: bool,
-    /// Read at most this much per second from the devices
-    #[arg(long, value_name = "RATE", value_parser = parse_rate_limit, env = "WINDLASS_MAX_RATE")]
-    pub max_rate: Option<u64>,
-    /// Which set
-    #[command(flatten)]
-    pub choice: Choice,
-    /// A moment in its log
-    #[command(flatten)]
-    pub at: At,
-    /// How it is opened
-    #[command(flatten)]
-    pub opening: OpenOptions,
-    /// Watching and recording
-    #[command(flatten)]
-    pub watching: Watching,
-    /// Buffers and threads
-    #[command(flatten)]
-    pub buffers: Buffers,
 }
 
 /// `windlass info`

@@ -8,6 +8,7 @@ mod buckets;
 pub mod checks;
 mod databases;
 pub mod denied;
+mod drill;
 mod engine;
 mod experiments;
 pub mod history;

@@ -195,6 +195,8 @@ pub fn verify(global: &Global, arguments: &cli::Verify) -> Result<VerifyRequest,
                 settings: opening(&arguments.opening, writable),
             }),
         latest: arguments.latest,
+        // What is only looked at is not read, whatever the configuration says of reading.
+        new_since: arguments.new.filter(|_| !arguments.quick),
         quick: arguments.quick,
         open: arguments
             .open

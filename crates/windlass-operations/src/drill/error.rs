@@ -1,5 +1,7 @@
 //! Why a drill proves nothing.
 
+use std::path::PathBuf;
+
 use thiserror::Error;
 
 /// Why a drill proved nothing.
@@ -11,6 +13,20 @@ pub enum DrillError {
     NothingToDraw {
         /// Where.
         places: String,
+    },
+    /// There is no directory to restore into.
+    #[error("there is no directory {}", path.display())]
+    NoDirectory {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// Nothing can be restored into the directory.
+    #[error("cannot restore into {}: {source}", path.display())]
+    Into {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
     },
     /// One set was chosen, so none can be drawn.
     #[error("one set was chosen, so there is none to draw")]

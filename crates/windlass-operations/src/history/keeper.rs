@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use windlass_lab::state_directory;
-use windlass_repository::{Catalog, CatalogError};
+use windlass_repository::{CATALOG_FILE, Catalog, CatalogError};
 
 /// Where runs are kept, if they are.
 #[derive(Clone, Default)]
@@ -44,6 +44,16 @@ impl History {
     /// error.
     pub(crate) fn open(&self) {
         drop(self.with(|_| Ok(()), |_| {}));
+    }
+
+    /// Reads the catalog. None if no run is kept, or if there is none yet.
+    pub(crate) fn with_existing<T>(
+        &self,
+        work: impl FnOnce(&mut Catalog) -> Result<T, CatalogError>,
+    ) -> Option<Result<T, CatalogError>> {
+        let keeper = self.0.as_ref()?;
+        let is_there = keeper.directory.join(CATALOG_FILE).is_file();
+        is_there.then(|| self.with(work, |_| {})).flatten()
     }
 
     /// Does something with the catalog; none if no run is kept. If the catalog was damaged, `tell`

@@ -27,6 +27,8 @@ fn sets(out: &mut String, place: &PlaceInfo) {
     let mut counts: BTreeMap<String, f64> = BTreeMap::new();
     let mut bytes: BTreeMap<String, f64> = BTreeMap::new();
     let mut unusable: BTreeMap<String, f64> = BTreeMap::new();
+    let mut verified: BTreeMap<String, f64> = BTreeMap::new();
+    let mut proven: BTreeMap<String, f64> = BTreeMap::new();
     for set in &place.sets {
         let Some(of) = Identity::of(set) else {
             continue;
@@ -34,6 +36,15 @@ fn sets(out: &mut String, place: &PlaceInfo) {
         let database = [label("database", of.name()), label("key", of.key())].join(",");
         let is_usable =
             matches!(set.state, SetState::Sealed) && !place.base_faults.contains_key(&set.set_id);
+        for (times, at) in [
+            (&mut verified, place.proofs.verified(set)),
+            (&mut proven, place.proofs.proven(set)),
+        ] {
+            if let Some(at) = at.map(unix_seconds) {
+                let last = times.entry(database.clone()).or_insert(at);
+                *last = last.max(at);
+            }
+        }
         *unusable.entry(database.clone()).or_default() += f64::from(u8::from(!is_usable));
         if let Some((kind, finished)) = finished(set).filter(|_| is_usable) {
             let labels = [database, label("type", kind)].join(",");
@@ -55,6 +66,16 @@ fn sets(out: &mut String, place: &PlaceInfo) {
             "place_unusable_sets",
             "Sets that are damaged or incomplete, or whose base is missing.",
             unusable,
+        ),
+        (
+            "place_last_verify_time_seconds",
+            "When a set was last read to the last byte and was right, in Unix time.",
+            verified,
+        ),
+        (
+            "place_last_proof_time_seconds",
+            "When a set was last restored, or opened and checked in a drill, in Unix time.",
+            proven,
         ),
     ] {
         family(out, name, help, samples);

@@ -5,12 +5,16 @@ use std::path::PathBuf;
 use windlass_engine::{SetEntry, SetState, UnknownStripe};
 
 use super::outcome::{BadSets, NotRead, SetResult, VerifiedSets, VerifyStep};
-use super::{Job, log};
+use super::{Job, log, series_of};
 use crate::denied::Denied;
+use crate::ended::RunCounts;
 use crate::ending::Ending;
 use crate::error::OperationError;
+use crate::history::Proofs;
+use crate::hooks::HookCommands;
 use crate::info::{BaseFaults, base_faults};
 use crate::places::{self, LocatedSet, Named, advice_about, short_id};
+use crate::run::Run;
 
 pub(super) fn verify(job: &Job<'_>, named: &Named) -> Result<VerifiedSets, OperationError> {
     if job.request.watching.events.is_some() {
@@ -26,6 +30,7 @@ pub(super) fn verify(job: &Job<'_>, named: &Named) -> Result<VerifiedSets, Opera
         // `choose` fails and says why there is no set.
         places::choose(job.caller, &list, named)?;
     }
+    let (earlier, sets) = known(job, sets);
     let is_sound_so_far = |set: &&SetEntry| set.state.fault().is_none();
     let well_so_far = list.unknown.is_empty() && sets.iter().all(is_sound_so_far);
     let mut results = Vec::new();
@@ -62,6 +67,9 @@ pub(super) fn verify(job: &Job<'_>, named: &Named) -> Result<VerifiedSets, Opera
             .iter()
             .any(|one| one.is_damaged() || one.is_unknown());
     }
+    if sets.is_empty() && results.is_empty() {
+        nothing_new(job, &earlier)?;
+    }
     let mut logs = Vec::new();
     let faults = match logs_there.is_empty() {
         true => BaseFaults::new(),
@@ -79,10 +87,45 @@ pub(super) fn verify(job: &Job<'_>, named: &Named) -> Result<VerifiedSets, Opera
         logs,
         moment: None,
         sets: sets.len(),
+        earlier: earlier.len(),
         instead: instead(&results, &sets, &named.paths),
         results,
         unfinished: unfinished.iter().flat_map(|set| set.locations()).collect(),
     })
+}
+
+/// The sets that need not be read again, and the others.
+fn known<'a>(job: &Job<'_>, sets: Vec<&'a SetEntry>) -> (Vec<&'a SetEntry>, Vec<&'a SetEntry>) {
+    let Some(since) = job.request.new_since else {
+        return (Vec::new(), sets);
+    };
+    let proofs = Proofs::of(job.caller);
+    sets.into_iter().partition(|set| {
+        let is_sealed = matches!(set.state, SetState::Sealed);
+        is_sealed && proofs.verified(set).is_some_and(|at| at >= since)
+    })
+}
+
+/// Keeps in history and metrics that all was well, although nothing had to be read.
+fn nothing_new(job: &Job<'_>, earlier: &[&SetEntry]) -> Result<(), OperationError> {
+    if earlier.is_empty() {
+        return Ok(());
+    }
+    let series = series_of(&job.request.set);
+    let watching = &job.request.watching;
+    let about = (job.caller, watching, &HookCommands::default());
+    let run = Run::new(about, "verify", (&series, &series), job.cancel);
+    let counts = RunCounts {
+        set_id: None,
+        set_type: None,
+        stripes: Vec::new(),
+        bytes_read: 0,
+        bytes_written: 0,
+        seconds: 0.0,
+        verdict: String::new(),
+    };
+    run.go_unwatched(|_| Ok(((), Ending::Done, counts)))?;
+    Ok(())
 }
 
 fn has_failed(result: &SetResult) -> bool {

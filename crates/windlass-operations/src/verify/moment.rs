@@ -63,6 +63,7 @@ pub(super) fn verify(
         false => None,
     };
     Ok(VerifiedSets {
+        earlier: 0,
         sets: count,
         results,
         unfinished: Vec::new(),

@@ -161,8 +161,10 @@ impl VerifiedSet {
 /// The sets of some places.
 #[derive(Default)]
 pub struct VerifiedSets {
-    /// How many sets there are.
+    /// How many sets there are to read.
     pub sets: usize,
+    /// How many were read not long ago, and are not read again.
+    pub earlier: usize,
     /// What was found: first of files that belong to no set, then of each set.
     pub results: Vec<SetResult>,
     /// Stripes of backups under way, or cut off.

@@ -7,7 +7,7 @@ use windlass_operations::RecoveryRequest;
 use windlass_postgres::RecoveryPoint;
 
 use super::target::Targets;
-use super::{Choice, OpenOptions, Repo};
+use super::{Buffers, Choice, OpenOptions, Repo};
 
 /// `windlass drill`
 #[derive(Debug, Args)]
@@ -42,12 +42,22 @@ pub struct Drill {
     /// PostgreSQL: the database to ask [default: postgres]
     #[arg(long, value_name = "NAME", requires = "query")]
     pub dbname: Option<String>,
+    /// Then restore all of it, measure the time, and remove it again
+    #[arg(long, requires = "into")]
+    pub restore: bool,
+    /// With --restore: the directory to restore into. What is restored needs as much room as the
+    /// database
+    #[arg(long, value_name = "DIRECTORY", env = "WINDLASS_DRILL_INTO")]
+    pub into: Option<PathBuf>,
     /// Which set
     #[command(flatten)]
     pub choice: Choice,
     /// How it is opened
     #[command(flatten)]
     pub opening: OpenOptions,
+    /// Buffers and threads of the restore
+    #[command(flatten)]
+    pub buffers: Buffers,
     /// Write metrics to this file, for node_exporter's textfile collector
     #[arg(long, value_name = "FILE", env = "WINDLASS_METRICS_FILE")]
     pub metrics_file: Option<PathBuf>,

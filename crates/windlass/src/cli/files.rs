@@ -173,6 +173,7 @@ impl Files {
     fn of_drill(&mut self, drill: &Drill) {
         self.of_set(&drill.set);
         self.add(&drill.opening.scratch, SCRATCH);
+        self.add(&drill.into, "the drill restores there");
         self.add(&drill.metrics_file, "the metrics of this run go there");
     }
 

@@ -34,7 +34,7 @@ pub struct History {
 }
 
 /// A time, or one that is so long ago.
-fn since(text: &str) -> Result<Timestamp, String> {
+pub(super) fn since(text: &str) -> Result<Timestamp, String> {
     let now = Timestamp::now();
     match ago(text) {
         Some(span) => now.checked_sub(span).map_err(|error| error.to_string()),

@@ -3,11 +3,14 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use windlass_operations::drill::{Answer, DrillOutcome, DrillRequest, Question, drill};
+use windlass_engine::show_size;
+use windlass_operations::drill::{
+    Answer, DrillOutcome, DrillRequest, Question, RestoreProof, drill,
+};
 use windlass_operations::{Ending, Watching};
 
 use super::verify::relations;
-use crate::cli::{Drill, Global};
+use crate::cli::{Drill, Global, Layout};
 use crate::exit::{Code, Failure};
 use crate::observer::Terminal;
 use crate::output::{self, Tone};
@@ -49,6 +52,8 @@ fn request(global: &Global, arguments: &Drill) -> Result<DrillRequest, Failure> 
         questions: arguments.query.iter().enumerate().map(question).collect(),
         database: arguments.dbname.clone(),
         open: requests::opening(&arguments.opening, false),
+        restore: arguments.into.clone().filter(|_| arguments.restore),
+        settings: requests::settings(&arguments.buffers, &Layout::default())?,
         watching: Watching {
             metrics_file: arguments.metrics_file.clone(),
             ..Watching::default()
@@ -86,6 +91,23 @@ fn show(outcome: &DrillOutcome, quiet: bool) {
             }
         }
     }
+    if let Some(restored) = outcome.restored.as_ref().filter(|_| !quiet) {
+        show_restore(restored);
+    }
+}
+
+fn show_restore(restored: &RestoreProof) {
+    let (size, took) = (show_size(restored.bytes), duration(restored.seconds));
+    let foretold = match restored.predicted_seconds {
+        Some(seconds) => {
+            let times = restored.seconds / seconds;
+            format!("the plan said {}: {times:.2} times that", duration(seconds))
+        }
+        None => "the plan says nothing of it: too short, or storage that nobody probed".to_owned(),
+    };
+    let text = format!("{size} in {took}; {foretold}");
+    output::entry("restored", &text, Tone::Good);
+    output::entry("verdict", &restored.verdict, Tone::Plain);
 }
 
 /// Reports at the end what is wrong.
@@ -135,6 +157,12 @@ fn document(outcome: &DrillOutcome) -> Value {
         "seconds": outcome.seconds,
         "open": relations::document(&outcome.inspected),
         "answers": answers.collect::<Vec<_>>(),
+        "restore": outcome.restored.as_ref().map(|restored| json!({
+            "seconds": restored.seconds,
+            "predicted_seconds": restored.predicted_seconds,
+            "bytes": restored.bytes,
+            "verdict": restored.verdict,
+        })),
         "ok": matches!(outcome.ending(), Ending::Done | Ending::Warnings),
     })
 }

@@ -155,6 +155,11 @@ pub fn jobs(config: &Config) -> Result<Vec<Job>, Failure> {
     Ok(jobs)
 }
 
+/// Whether a device or a source is a path that depends on where a command runs.
+fn is_relative(word: &str) -> bool {
+    word != "nul" && !word.starts_with('/') && !word.contains("://") && !word.contains('=')
+}
+
 /// A database or a repository with its tables.
 struct Scheduled<'a> {
     config: &'a Config,
@@ -187,21 +192,34 @@ impl<'a> Scheduled<'a> {
             );
             return Err(mistake(&entry.place, &what, &hint));
         }
-        let reads_sets = matches!(kind, JobKind::Verify | JobKind::Drill | JobKind::Expire);
-        let path = Path::new("/").join(name);
-        if reads_sets && !name.contains('/') && path.symlink_metadata().is_ok() {
+        let source = section.source(name)?;
+        let all = places.iter().chain([&source]);
+        if let Some(relative) = all.into_iter().find(|word| is_relative(word)) {
             let what = format!(
-                "{} of {name}: there is {}, and jobs run in /, where the file comes first",
-                kind.name(),
-                path.display()
+                "{} of {name}: {relative} is relative, and jobs run in /",
+                kind.name()
             );
-            return Err(mistake(
-                &entry.place,
-                &what,
-                "Give the database another name.",
-            ));
+            return Err(mistake(&entry.place, &what, "Write the whole path."));
         }
+        self.check_name(kind, entry)?;
         self.check_rules(kind, entry)
+    }
+
+    /// Refuses a name that a command which reads sets would take for a path.
+    fn check_name(&self, kind: JobKind, entry: &Entry) -> Result<(), Failure> {
+        let reads_sets = matches!(kind, JobKind::Verify | JobKind::Drill | JobKind::Expire);
+        let path = Path::new("/").join(self.name);
+        let is_there = path.symlink_metadata().is_ok();
+        if !reads_sets || !is_there && !self.name.contains('/') {
+            return Ok(());
+        }
+        let why = match is_there {
+            true => format!("there is {}, and jobs run in /", path.display()),
+            false => "a word with a slash is a path".to_owned(),
+        };
+        let what = format!("{} of {}: {why}", kind.name(), self.name);
+        let hint = "Give the database another name.";
+        Err(mistake(&entry.place, &what, hint))
     }
 
     /// Refuses to remove sets without rules.

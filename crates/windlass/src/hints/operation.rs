@@ -6,7 +6,6 @@ use nix::libc::{EMFILE, ENFILE};
 use windlass_engine::{EngineError, place_hint_for_all};
 use windlass_model::ModelError;
 use windlass_operations::denied::Denied;
-use windlass_operations::drill::DrillError;
 use windlass_operations::expire::ExpireError;
 use windlass_operations::extract::ExtractError;
 use windlass_operations::kept::KeptError;
@@ -108,14 +107,7 @@ fn of_place(error: &OperationError) -> (String, Option<String>) {
             let said = super::repair::hint(inner);
             (chain(error.to_string(), inner), Some(said.to_owned()))
         }
-        OperationError::Drill(DrillError::Chosen) => (
-            format!("--random: {error}"),
-            said("Name a directory or a configured database, without @WHICH."),
-        ),
-        OperationError::Drill(_) => (
-            error.to_string(),
-            said("Make a backup first, or name the place that has one."),
-        ),
+        OperationError::Drill(inner) => super::drill::words(inner),
         OperationError::Schedule(inner) => (error.to_string(), said(super::schedule::hint(inner))),
         OperationError::History(error) => super::history::words(error),
         OperationError::Plan(inner) => super::plan::words(inner),

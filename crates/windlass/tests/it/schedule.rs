@@ -377,10 +377,24 @@ fn a_schedule_that_could_not_work_is_refused_with_its_line() {
         "[database.crm]\nsource = \"crm.db\"\n",
         "where its sets are",
     );
-    let named_tmp = "[database.tmp]\nsource = \"crm.db\"\nto = \"/x\"\n";
+    let named_tmp = "[database.tmp]\nsource = \"/crm.db\"\nto = \"/x\"\n";
     wrong("verify = \"daily\"\n", named_tmp, "there is /tmp");
+    let slash = "[database.\"a/b\"]\nsource = \"/crm.db\"\nto = \"/x\"\n";
+    wrong(
+        "drill = \"daily\"\n",
+        slash,
+        "a word with a slash is a path",
+    );
+    for (source, to) in [("crm.db", "/x"), ("/crm.db", "x")] {
+        let relative = format!("[database.crm]\nsource = \"{source}\"\nto = \"{to}\"\n");
+        wrong(
+            "full = \"daily\"\n",
+            &relative,
+            "is relative, and jobs run in /",
+        );
+    }
     let long = format!(
-        "[database.{}]\nsource = \"crm.db\"\nto = \"/x\"\n",
+        "[database.{}]\nsource = \"/crm.db\"\nto = \"/x\"\n",
         "x".repeat(250)
     );
     wrong("full = \"daily\"\n", &long, "would have a name of");

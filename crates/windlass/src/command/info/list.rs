@@ -9,8 +9,9 @@ use windlass_engine::media::BackupType;
 use windlass_engine::{EngineError, SetEntry, SetState, UnknownStripe, show_size};
 use windlass_operations::Ending;
 use windlass_operations::denied::Denied;
+use windlass_operations::history::Proofs;
 use windlass_operations::hold::hold_of;
-use windlass_operations::info::{BaseFaults, PlaceInfo, worse};
+use windlass_operations::info::{PlaceInfo, worse};
 
 use crate::cli::{Global, Info};
 use crate::exit::Failure;
@@ -18,14 +19,16 @@ use crate::places::{Identity, short_id};
 use crate::words::{age, local_time, quoted, timestamp, typed};
 use crate::{hints, output};
 
-const COLUMNS: usize = 12;
+const COLUMNS: usize = 14;
 const HEADS: [&str; COLUMNS] = [
     "set", "begun", "age", "database", "kind", "type", "base", "size", "stored", "ratio", "label",
-    "state",
+    "verified", "proven", "state",
 ];
 /// The columns that are shown only if a set has something there.
 const BASE: usize = 6;
 const LABEL: usize = 10;
+const VERIFIED: usize = 11;
+const PROVEN: usize = 12;
 /// The label of a backup that got none.
 const LABEL_DEFAULT: &str = "windlass";
 /// The most characters of a label that a row shows.
@@ -54,7 +57,7 @@ pub(super) fn show(
         let shown = places.sets.iter().map(|set| &set.set_id);
         let baseless = shown.filter_map(|id| places.base_faults.get(id));
         ending = faults.chain(baseless).fold(ending, worse);
-        short(&places.sets, &places.base_faults);
+        short(places);
         for (of, newest) in &places.others {
             let typed = quoted(of.key());
             output::line(&format!(
@@ -105,7 +108,13 @@ fn long(
         let view = places.view(set)?;
         *ending = view.worse_than(*ending);
         match global.json {
-            true => documents.push(super::json(&view, arguments.files)),
+            true => {
+                let mut document = super::json(&view, arguments.files);
+                let text = |at: Option<Timestamp>| at.map(|at| at.to_string());
+                document["verified"] = json!(text(places.proofs.verified(set)));
+                document["proven"] = json!(text(places.proofs.proven(set)));
+                documents.push(document);
+            }
             false => super::print(&view, arguments.files),
         }
     }
@@ -136,14 +145,15 @@ fn document(sets: Vec<Value>, places: &PlaceInfo) -> Value {
 }
 
 /// Shows one line for each set.
-fn short(sets: &[SetEntry], faults: &BaseFaults) {
+fn short(places: &PlaceInfo) {
+    let (sets, faults) = (&places.sets, &places.base_faults);
     if sets.is_empty() {
         return;
     }
     let now = Timestamp::now();
     // Each row is compared with every database, and there may be many more sets than those.
     let all: BTreeSet<_> = sets.iter().filter_map(Identity::of).collect();
-    let row = |set: &SetEntry| row(set, now, &all, faults.get(&set.set_id));
+    let row = |set: &SetEntry| row(set, now, (&all, &places.proofs), faults.get(&set.set_id));
     let rows: Vec<Row> = sets.iter().map(row).collect();
     let heads = HEADS.map(str::to_owned);
     let width = |column: usize| {
@@ -153,7 +163,7 @@ fn short(sets: &[SetEntry], faults: &BaseFaults) {
     let widths: [usize; COLUMNS] = std::array::from_fn(width);
     // Most backups have no label, and most places have only full sets.
     let is_used = |column: usize| rows.iter().any(|row| !row[column].is_empty());
-    let hidden = [BASE, LABEL].map(|column| (!is_used(column)).then_some(column));
+    let hidden = [BASE, LABEL, VERIFIED, PROVEN].map(|column| (!is_used(column)).then_some(column));
     for row in [&heads].into_iter().chain(&rows) {
         let cells = row.iter().zip(widths).zip(HEADS).enumerate();
         let cells = cells.filter(|(column, _)| !hidden.contains(&Some(*column)));
@@ -176,10 +186,15 @@ fn database(of: &Identity, all: &BTreeSet<Identity>) -> String {
     }
 }
 
+/// How long ago something was; nothing if it never was.
+fn passed(at: Option<Timestamp>, now: Timestamp) -> String {
+    at.map_or_else(String::new, |at| age(now.duration_since(at)))
+}
+
 fn row(
     set: &SetEntry,
     now: Timestamp,
-    all: &BTreeSet<Identity>,
+    (all, proofs): (&BTreeSet<Identity>, &Proofs),
     fault: Option<&EngineError>,
 ) -> Row {
     let of = Identity::of(set);
@@ -209,6 +224,8 @@ fn row(
         show_size(stored),
         whole.map_or_else(unknown, |about| ratio(about.file_bytes, stored)),
         about.map_or_else(String::new, |about| label(&about.database)),
+        passed(proofs.verified(set), now),
+        passed(proofs.proven(set), now),
         state,
     ]
 }

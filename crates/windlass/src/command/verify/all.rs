@@ -45,6 +45,7 @@ fn print_document(verified: &VerifiedSets) {
     let document = json!({
         "ok": damaged.is_empty() && failed.is_empty() && are_logs_right,
         "sets": sets,
+        "verified_earlier": verified.earlier,
         "logs": logs,
         "damaged": damaged,
         "failed": failed,
@@ -64,6 +65,17 @@ fn result(result: &SetResult) -> Value {
 }
 
 fn print_sum(verified: &VerifiedSets) {
+    match (verified.earlier, verified.sets) {
+        (0, _) => {}
+        (earlier, 0) => {
+            let sets = output::count(earlier as u64, "set");
+            output::line(&format!("verified      nothing new: {sets} read earlier"));
+        }
+        (earlier, _) => {
+            let sets = output::count(earlier as u64, "set");
+            output::line(&format!("not again     {sets}, read earlier and right"));
+        }
+    }
     if verified.sets < 2 {
         return;
     }

@@ -120,12 +120,12 @@ pub use resource::{Resource, StageName};
 pub use restore::{FittedOptions, RestoreOptions, TARGET_WRITERS, restore, target_writers};
 pub use ring::{Ring, RingDone};
 pub use set::{
-    Ancestor, Beside, FoundSet, Lineage, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe, Removal,
-    StripeGlance, UpperLayers, UpperRange, glance, hold_path, key_file_of, key_of_set,
-    set_of_stripe,
+    Ancestor, Beside, FoundSet, Lineage, METADATA_LIMIT_DEFAULT, MarkedRemoval, OpenSet,
+    OpenStripe, Removal, StripeGlance, UpperLayers, UpperRange, glance, hide, hold_path,
+    is_removed, key_file_of, key_of_set, set_of_stripe, show,
 };
 pub use setting::{Setting, SettingFault};
-pub use storage::{Files, Keep, Kept, Keyed, Lies, PlaceFile, ReadAt, Storage};
+pub use storage::{Files, Going, Keep, Kept, Keyed, Lies, NotRemoved, PlaceFile, ReadAt, Storage};
 pub use stripe_name::{PARTIAL_SUFFIX, STRIPE_SUFFIX, partial_path};
 pub use target::{Changed, DirectoryTarget, Discard, Existing, Target, TargetLayout};
 pub use units::{

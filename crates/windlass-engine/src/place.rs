@@ -36,6 +36,11 @@ pub struct SetList {
     pub unknown: Vec<UnknownStripe>,
     /// Sets that somebody removes, or whose removal was cut off. They are not among the others.
     pub removals: Vec<Removal>,
+    /// Sets that have expired and will be removed, unless one of the others builds on them: then
+    /// they are among those.
+    pub hidden: Vec<SetEntry>,
+    /// Files that hide a set of which nothing is there.
+    pub stale: Vec<PathBuf>,
 }
 
 /// A set, as far as its heads, its tails and one footer describe it.
@@ -61,6 +66,8 @@ pub struct SetEntry {
     pub state: SetState,
     /// The files beside its stripes that say it must stay.
     pub holds: Vec<PathBuf>,
+    /// The files beside its stripes that hide it, because it has expired.
+    pub hidden: Vec<PlaceFile>,
 }
 
 impl SetEntry {

@@ -10,6 +10,7 @@ mod bases;
 mod ends;
 mod found;
 mod lineage;
+mod noted;
 pub(crate) mod places;
 pub(crate) mod removal;
 pub(crate) mod stripe;
@@ -30,8 +31,9 @@ pub(crate) use bases::Search;
 pub(crate) use ends::{Ends, check_same_footer, check_same_stripe};
 pub use found::FoundSet;
 pub use lineage::{Ancestor, Lineage};
+pub(crate) use noted::note_all;
 use places::expand;
-pub use removal::{Beside, Removal, hold_path};
+pub use removal::{Beside, MarkedRemoval, Removal, hide, hold_path, is_removed, show};
 pub use stripe::OpenStripe;
 use stripe::{open_stripe, peek_header};
 pub(crate) use tally::Tally;
@@ -90,9 +92,11 @@ impl OpenSet {
         let bases = search.all(&set, open, |base| base)?;
         set.stand_on(bases);
         let stripes = set.links().flat_map(FoundSet::stripes);
-        let kept = stripes
+        let mut kept = stripes
             .map(|stripe| kept(storage, stripe))
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<_>, _>>()?;
+        kept.extend(note_all(storage, &set)?);
+        // Whoever removes sets marks them first, and looks for readers then.
         for link in set.links() {
             removal::check_stays(storage, link)?;
         }

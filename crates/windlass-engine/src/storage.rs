@@ -5,20 +5,27 @@
 //! this about where stripes are.
 //!
 //! Readers keep what they read (`keep`), and whoever removes it reserves it first (`reserve`). Both
-//! hold across processes, and for no longer than the process lives.
+//! hold across processes, and for no longer than the process lives. A storage without locks hides
+//! sets for a time before they are removed (`hides`), and readers that may write there leave notes
+//! (`note`), which whoever removes sets heeds (`noted`).
 
 mod files;
+mod hiding;
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use windlass_media::SetId;
+
 use crate::error::EngineError;
 use crate::keys::{Keys, NoKeys};
 pub(crate) use files::FileBytes;
 pub use files::Files;
+pub use hiding::{Going, NotRemoved};
 
 /// Bytes that can be read from any offset on: of a file, of an object, of a file in an image.
 pub trait ReadAt: Debug + Send + Sync {
@@ -124,6 +131,35 @@ pub trait Storage: Debug + Send + Sync {
     fn write(&self, _location: &Path, _content: &[u8]) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
+
+    /// Whether not every reader can keep what it reads there. Then a set is hidden for a time
+    /// before it is removed.
+    fn hides(&self, _location: &Path) -> bool {
+        false
+    }
+
+    /// Says to others that these sets of a place are read while the value lives, if this user may
+    /// write there and readers cannot keep them in another way.
+    fn note(&self, _place: &Path, _sets: &BTreeSet<SetId>) -> io::Result<Kept> {
+        Ok(Box::new(()))
+    }
+
+    /// The sets of a place that somebody says to read.
+    fn noted(&self, _place: &Path) -> io::Result<BTreeSet<SetId>> {
+        Ok(BTreeSet::new())
+    }
+
+    /// What the clock says with which the storage dates what is written to a place, in nanoseconds
+    /// since 1970 UTC.
+    fn now_nanos(&self, _place: &Path) -> i64 {
+        hiding::own_clock()
+    }
+
+    /// Removes what a place has of a set, durably: the stripes, and then the documents beside them.
+    /// What is not there is passed over.
+    fn remove_set(&self, going: &Going<'_>) -> Result<(), NotRemoved> {
+        going.remove_each(&|path| self.remove(path))
+    }
 }
 
 /// What keeps a file or object as it is, until it is dropped.
@@ -178,6 +214,26 @@ impl Storage for Keyed<'_> {
 
     fn write(&self, location: &Path, content: &[u8]) -> io::Result<()> {
         self.storage.write(location, content)
+    }
+
+    fn hides(&self, location: &Path) -> bool {
+        self.storage.hides(location)
+    }
+
+    fn note(&self, place: &Path, sets: &BTreeSet<SetId>) -> io::Result<Kept> {
+        self.storage.note(place, sets)
+    }
+
+    fn noted(&self, place: &Path) -> io::Result<BTreeSet<SetId>> {
+        self.storage.noted(place)
+    }
+
+    fn now_nanos(&self, place: &Path) -> i64 {
+        self.storage.now_nanos(place)
+    }
+
+    fn remove_set(&self, going: &Going<'_>) -> Result<(), NotRemoved> {
+        self.storage.remove_set(going)
     }
 }
 

@@ -17,6 +17,7 @@ use object_store::multipart::MultipartStore;
 use object_store::{BackoffConfig, Certificate, ClientOptions, ObjectStore, RetryConfig};
 use tokio::runtime::Handle;
 
+use crate::clock::{Heard, ServerClock};
 use crate::error::ObjectError;
 use crate::location::{Location, Service};
 use crate::settings::{BucketSettings, PART_BYTES_MAX};
@@ -30,6 +31,8 @@ const ANSWER: Duration = Duration::from_secs(30);
 
 /// The deadline of who does not wait long.
 const HURRY: Duration = Duration::from_secs(10);
+/// The deadline of who can do without.
+const IMPATIENCE: Duration = Duration::from_secs(2);
 
 /// What a client does: objects, and uploads of parts.
 pub(crate) trait Client: ObjectStore + MultipartStore {}
@@ -43,6 +46,8 @@ pub(crate) struct Bucket {
     pub(crate) settings: BucketSettings,
     pub(crate) client: Arc<dyn Client>,
     pub(crate) runtime: Handle,
+    /// The server's clock, as its answers tell it.
+    pub(crate) clock: ServerClock,
 }
 
 impl fmt::Debug for Bucket {
@@ -64,9 +69,11 @@ impl Bucket {
             key: String::new(),
             ..location.clone()
         };
+        let clock = ServerClock::default();
         let make = Make {
             location: &location,
             settings: &settings,
+            clock: &clock,
         };
         let client: Arc<dyn Client> = match location.service {
             Service::S3 => Arc::new(make.s3()?),
@@ -78,6 +85,7 @@ impl Bucket {
             settings,
             client,
             runtime,
+            clock,
         })
     }
 }
@@ -90,18 +98,27 @@ impl Bucket {
         hurried.settings.deadline = Some(self.settings.deadline().min(HURRY));
         hurried
     }
+
+    /// The same bucket for what need not be done at all costs.
+    pub(crate) fn impatient(&self) -> Self {
+        let mut impatient = self.clone();
+        impatient.settings.deadline = Some(self.settings.deadline().min(IMPATIENCE));
+        impatient
+    }
 }
 
 /// What clients are made of.
 struct Make<'a> {
     location: &'a Location,
     settings: &'a BucketSettings,
+    clock: &'a ServerClock,
 }
 
 impl Make<'_> {
     fn s3(&self) -> Result<AmazonS3, ObjectError> {
         let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(&self.location.bucket)
+            .with_http_connector(Heard(self.clock.clone()))
             .with_retry(self.retry());
         for (name, value) in self.credentials()? {
             if let Ok(key) = name.parse::<AmazonS3ConfigKey>() {
@@ -135,6 +152,7 @@ impl Make<'_> {
     fn google(&self) -> Result<Arc<dyn Client>, ObjectError> {
         let mut builder = GoogleCloudStorageBuilder::from_env()
             .with_bucket_name(&self.location.bucket)
+            .with_http_connector(Heard(self.clock.clone()))
             .with_retry(self.retry());
         if let Some(file) = &self.settings.credentials_file {
             builder = builder.with_service_account_path(file.to_string_lossy());
@@ -151,6 +169,7 @@ impl Make<'_> {
     fn azure(&self) -> Result<Arc<dyn Client>, ObjectError> {
         let mut builder = MicrosoftAzureBuilder::from_env()
             .with_container_name(&self.location.bucket)
+            .with_http_connector(Heard(self.clock.clone()))
             .with_retry(self.retry());
         for (name, value) in self.credentials()? {
             if let Ok(key) = name.parse::<AzureConfigKey>() {

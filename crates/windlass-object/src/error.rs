@@ -104,6 +104,12 @@ pub enum ObjectError {
         /// Their product.
         stripe_bytes_max: u64,
     },
+    /// An object stands where only notes of readers stand.
+    #[error("{object} is no note of a reader of sets: nobody knows what it says")]
+    Note {
+        /// The object.
+        object: String,
+    },
     /// The run was cancelled while a request waited.
     #[error("interrupted")]
     Cancelled,
@@ -181,6 +187,14 @@ pub(crate) fn fault_of(error: &object_store::Error) -> Fault {
         E::NotFound { .. } => Fault::Missing,
         E::AlreadyExists { .. } | E::Precondition { .. } => Fault::Exists,
         E::PermissionDenied { .. } | E::Unauthenticated { .. } => Fault::Denied,
+        E::Generic { .. } if code_of_one(&chain(error)).is_some() => {
+            match code_of_one(&chain(error)).unwrap_or_default() {
+                "InternalError" | "SlowDown" | "ServiceUnavailable" | "OperationAborted"
+                | "429" | "500" | "503" => Fault::Passing,
+                "NoSuchKey" => Fault::Missing,
+                _ => Fault::Denied,
+            }
+        }
         E::Generic { .. } => match status(error) {
             // The server gave up on a slow request.
             Some(400) if chain(error).contains("RequestTimeout") => Fault::Passing,
@@ -224,6 +238,17 @@ fn status(error: &object_store::Error) -> Option<u16> {
     rest.get(..3)?.parse().ok()
 }
 
+/// What the server says of one object of a request for many: it has no status of its own.
+fn code_of_one(text: &str) -> Option<&str> {
+    let starts = [
+        "DeleteObjects request failed for key ",
+        "Bulk delete request failed for key ",
+    ];
+    let rest = starts.iter().find_map(|start| text.split_once(start))?.1;
+    let (_, code) = rest.rsplit_once(" (code: ")?;
+    code.split(')').next()
+}
+
 /// The texts of an error and of its causes.
 fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
@@ -246,6 +271,14 @@ pub(crate) fn cause(error: &object_store::Error) -> String {
             true => format!("the server says {code}"),
             false => format!("the server says {code}: {message}"),
         };
+    }
+    if let Some(code) = code_of_one(&text) {
+        let words = text.rsplit_once(" (code: ").map_or("", |(words, _)| words);
+        // The key comes first, and the caller names it.
+        let message = words.split_once("for key ").map_or("", |(_, rest)| rest);
+        let message = message.split_once(": ").map_or("", |(_, message)| message);
+        let message = one_line(message.trim_end_matches('.'));
+        return format!("the server says {code}: {message}");
     }
     let mut last: &dyn Error = error;
     while let Some(next) = last.source() {

@@ -4,6 +4,7 @@
 //!   PLACE/sets/SETID/0.data        its bytes without the seal's block
 //!   PLACE/sets/SETID/0.seal        the seal's block; with the data, exactly the bytes of a file
 //!   PLACE/begun/SETID.0            its marker, as long as the run that writes it has not ended
+//!   PLACE/readers/NOTE.0           which sets somebody reads at this moment
 
 use std::fmt::Display;
 
@@ -13,6 +14,8 @@ use crate::location::Location;
 pub(crate) const SETS: &str = "sets";
 /// The folder of the markers.
 pub(crate) const BEGUN: &str = "begun";
+/// The folder of the notes of readers.
+pub(crate) const READERS: &str = "readers";
 
 /// The keys of the objects of one stripe, seen from its place.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@
 mod bytes;
 mod cleanup;
 mod client;
+mod clock;
 mod device;
 mod document;
 mod error;
@@ -20,6 +21,8 @@ mod location;
 mod marker;
 mod objects;
 mod probe;
+mod reading;
+mod removal;
 mod request;
 mod settings;
 mod storage;

@@ -3,7 +3,10 @@
 //! behind, a list of the markers finds it.
 
 use std::fs;
+use std::path::Path;
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use serde::{Deserialize, Serialize};
 
 /// What a marker says, as JSON.
@@ -62,13 +65,24 @@ impl Writer {
         if !is_seen || self.started.is_none() || here.started.is_none() {
             return None;
         }
-        Some(started(self.process) != self.started)
+        match started(self.process) {
+            // Where users do not see each other's processes, it may run all the same.
+            None if is_unseen(self.process) => None,
+            now => Some(now != self.started),
+        }
     }
 }
 
 fn namespace() -> String {
     let link = fs::read_link("/proc/self/ns/pid").ok();
     link.map_or(String::new(), |link| link.to_string_lossy().into_owned())
+}
+
+/// Whether a process is there of which this user sees nothing.
+fn is_unseen(process: u32) -> bool {
+    let number = i32::try_from(process).ok().and_then(Pid::from_raw);
+    let asked = number.map(test_kill_process);
+    asked == Some(Err(Errno::PERM)) && !Path::new(&format!("/proc/{process}")).exists()
 }
 
 /// When a process began. None if it is not there, or has ended and waits for its parent.

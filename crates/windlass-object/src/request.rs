@@ -24,17 +24,17 @@ const BACKOFF_MOST: Duration = Duration::from_secs(10);
 
 /// The waits between tries: each up to three times the one before, and never the same for two
 /// writers.
-struct Backoff {
+pub(crate) struct Backoff {
     last: Duration,
 }
 
 impl Backoff {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let last = BACKOFF_FIRST;
         Self { last }
     }
 
-    fn next(&mut self) -> Duration {
+    pub(crate) fn next(&mut self) -> Duration {
         // The keys of each RandomState are random.
         let random = RandomState::new().build_hasher().finish() % 1024;
         let share = f64::from(u32::try_from(random).unwrap_or(512)) / 1024.0;

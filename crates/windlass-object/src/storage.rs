@@ -3,7 +3,7 @@
 //! A stripe is found by its name object. What such an object says is kept for a while, because
 //! whoever lists a place opens each of its stripes next.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
@@ -13,8 +13,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::StreamExt;
 use object_store::ObjectMeta;
 use tokio::runtime::Runtime;
-use windlass_engine::media::{NAME_OBJECT_BYTES_MAX, NameObject};
-use windlass_engine::{Cancel, EngineError, Lies, PARTIAL_SUFFIX, PlaceFile, ReadAt, Storage};
+use windlass_engine::media::{NAME_OBJECT_BYTES_MAX, NameObject, SetId};
+use windlass_engine::{
+    Cancel, EngineError, Going, Kept, Lies, NotRemoved, PARTIAL_SUFFIX, PlaceFile, ReadAt, Storage,
+};
 
 use crate::bytes::StripeBytes;
 use crate::client::Bucket;
@@ -159,26 +161,30 @@ impl Buckets {
             let location = place.join(name);
             let path = location.path();
             if is_document(&path) {
-                return Ok((path, meta, None));
+                return Ok(Some((path, meta, None)));
             }
             let kept = lock(&self.names).kept.get(&path).cloned();
             if let Some(known) =
                 kept.filter(|known| known.version.is_some() && known.version == meta.e_tag)
             {
-                return Ok((path, meta, Some(known)));
+                return Ok(Some((path, meta, Some(known))));
             }
             let got = bucket
                 .get(&location.key, NAME_OBJECT_BYTES_MAX as u64)
                 .await?;
+            // It may have gone since it was listed.
+            let Some(got) = got else { return Ok(None) };
             // What is no name object is handed over as well. It may have been one.
-            let known = got.and_then(|got| decoded(&location, got).ok());
-            Ok::<_, ObjectError>((path, meta, known))
+            let known = decoded(&location, got).ok();
+            Ok::<_, ObjectError>(Some((path, meta, known)))
         };
         let mut names = futures_util::stream::iter(found)
             .map(read)
             .buffered(READS_MAX);
         while let Some(next) = names.next().await {
-            let (location, meta, known) = next?;
+            let Some((location, meta, known)) = next? else {
+                continue;
+            };
             let bytes = known.as_ref().map(|known| known.content.stripe_bytes);
             if let Some(known) = known {
                 lock(&self.names).keep(location.clone(), known);
@@ -328,5 +334,31 @@ impl Storage for Buckets {
             true => Ok(self.remove_document(location)?),
             false => Err(io::ErrorKind::Unsupported.into()),
         }
+    }
+
+    /// Nothing can be locked. Who removes a set looks for notes of readers instead.
+    fn reserve(&self, _location: &Path) -> io::Result<Option<Kept>> {
+        Ok(Some(Box::new(())))
+    }
+
+    fn hides(&self, _location: &Path) -> bool {
+        true
+    }
+
+    fn note(&self, place: &Path, sets: &BTreeSet<SetId>) -> io::Result<Kept> {
+        Ok(self.leave_note(place, sets)?)
+    }
+
+    fn noted(&self, place: &Path) -> io::Result<BTreeSet<SetId>> {
+        Ok(self.read_now(place)?)
+    }
+
+    fn now_nanos(&self, place: &Path) -> i64 {
+        let bucket = Location::parse(place).and_then(|at| self.bucket(&at));
+        bucket.map_or(i64::MIN, |bucket| bucket.clock.now_nanos())
+    }
+
+    fn remove_set(&self, going: &Going<'_>) -> Result<(), NotRemoved> {
+        self.remove_all(going)
     }
 }

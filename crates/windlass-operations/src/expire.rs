@@ -4,6 +4,9 @@
 //!               |
 //!               +--> reserve what goes --> list and plan again --> remove --> log
 //!
+//! In a bucket, where readers cannot lock, a set is hidden first, and removed by a later run: see
+//! `steps.rs` and `readers.rs`.
+//!
 //! Locking: a set that somebody reads cannot be reserved, so it stays, with all that it needs. A
 //! backup keeps its base until its own set is sealed. Because the plan is made again when
 //! everything that goes is reserved, nobody can have begun to need it.
@@ -19,24 +22,30 @@ mod error;
 mod logs;
 mod needs;
 mod plan;
+mod readers;
+mod steps;
 
-use std::path::PathBuf;
+use std::path::Path;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use windlass_engine::EngineError;
 use windlass_engine::media::SetId;
+use windlass_object::is_in_bucket;
 use windlass_repository::retention::Policy;
 
 pub use error::ExpireError;
 pub use logs::LogExpiry;
 pub use needs::{Unclear, Withheld};
 pub use plan::{DatabasePlan, ExpirePlan, Fate, PlannedSet};
+pub use steps::{GRACE_DEFAULT, Step};
 
 use crate::caller::Caller;
+use crate::devices::{STORAGE, is_place};
 use crate::ending::Ending;
 use crate::error::OperationError;
 use crate::places::{Named, PlaceError, SetRequest};
 use crate::privilege;
-use crate::stored::no_bucket;
+use crate::stored::is_missing;
 use plan::Planner;
 
 /// What to remove.
@@ -48,6 +57,9 @@ pub struct ExpireRequest {
     pub policy: Policy,
     /// Whether to remove nothing, and only say what would be removed.
     pub dry_run: bool,
+    /// How long a set that readers cannot lock is hidden before it is removed; none for
+    /// [`GRACE_DEFAULT`].
+    pub grace: Option<SignedDuration>,
     /// What the clock says, if that is not asked.
     pub now: Option<Timestamp>,
 }
@@ -63,6 +75,12 @@ pub struct ExpireOutcome {
     pub in_use: Vec<SetId>,
     /// Sets whose removal an earlier run had begun.
     pub finished: Vec<SetId>,
+    /// Sets that are hidden now.
+    pub hidden: Vec<SetId>,
+    /// Sets that were hidden, and are shown again.
+    pub shown: Vec<SetId>,
+    /// Sets that could not be removed, hidden or shown again, and why.
+    pub failed: Vec<(SetId, EngineError)>,
     /// The log that is gone.
     pub logs: Vec<LogExpiry>,
 }
@@ -81,10 +99,7 @@ pub fn expire(
     check_places(&named)?;
     if !request.dry_run {
         // What is written there belongs to those who read it.
-        let owner = named
-            .paths
-            .first()
-            .and_then(|place| privilege::owner(place));
+        let owner = named.paths.iter().find_map(|place| privilege::owner(place));
         if let Some((uid, gid)) = owner {
             privilege::become_user(caller.process, uid, gid)?;
         }
@@ -98,30 +113,22 @@ pub fn expire(
     Ok((outcome, ending))
 }
 
-/// Refuses what is no place. So does it an empty directory among several: nobody knows which sets
-/// lie on a disk that is not mounted, and what they need of the other places.
+/// Refuses what is no place. So does it an empty place among several: nobody knows which sets lie
+/// on a disk that is not mounted, and what they need of the other places.
 fn check_places(named: &Named) -> Result<(), OperationError> {
-    let mut places = named.paths.iter();
-    // Nobody can tell whether a set in a bucket is being read.
-    places.try_for_each(|place| no_bucket(place, "expire removes sets from directories only"))?;
-    if let Some(path) = named.paths.iter().find(|path| !path.exists()) {
+    if let Some(path) = named.paths.iter().find(|path| is_missing(path)) {
         let path = path.clone();
         return Err(PlaceError::Missing { path }.into());
     }
-    let is_empty = |path: &&PathBuf| {
-        let mut entries = path.read_dir().into_iter().flatten().flatten();
-        path.is_dir() && entries.all(|entry| entry.file_name() == "lost+found")
-    };
-    if let Some(path) = named
-        .paths
-        .iter()
-        .find(is_empty)
-        .filter(|_| named.paths.len() > 1)
-    {
-        let path = path.clone();
-        return Err(ExpireError::EmptyPlace { path }.into());
+    if named.paths.len() > 1 {
+        for path in &named.paths {
+            if is_empty(path)? {
+                let path = path.clone();
+                return Err(ExpireError::EmptyPlace { path }.into());
+            }
+        }
     }
-    if let Some(stripe) = named.paths.iter().find(|path| !path.is_dir()) {
+    if let Some(stripe) = named.paths.iter().find(|path| !is_place(path)) {
         let what = stripe.display().to_string();
         return Err(ExpireError::NoPlace { what }.into());
     }
@@ -134,6 +141,17 @@ fn check_places(named: &Named) -> Result<(), OperationError> {
     }
 }
 
+/// Whether nothing is in a place.
+fn is_empty(path: &Path) -> Result<bool, OperationError> {
+    if is_in_bucket(path) {
+        let mut is_empty = true;
+        STORAGE.list(path, &mut |_| is_empty = false)?;
+        return Ok(is_empty);
+    }
+    let mut entries = path.read_dir().into_iter().flatten().flatten();
+    Ok(path.is_dir() && entries.all(|entry| entry.file_name() == "lost+found"))
+}
+
 impl ExpireOutcome {
     fn planned(plan: ExpirePlan) -> Self {
         Self {
@@ -141,6 +159,9 @@ impl ExpireOutcome {
             removed: Vec::new(),
             in_use: Vec::new(),
             finished: Vec::new(),
+            hidden: Vec::new(),
+            shown: Vec::new(),
+            failed: Vec::new(),
             logs: Vec::new(),
         }
     }
@@ -149,7 +170,7 @@ impl ExpireOutcome {
         let is_refused = self.plan.databases.iter().any(|one| one.future.is_some());
         let mut databases = self.plan.databases.iter();
         let is_all = self.in_use.is_empty() && databases.all(|one| one.withheld.is_empty());
-        match (is_refused, is_all) {
+        match (is_refused || !self.failed.is_empty(), is_all) {
             (true, _) => Ending::Failed,
             (false, false) => Ending::Warnings,
             (false, true) => Ending::Done,

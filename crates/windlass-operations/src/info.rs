@@ -50,6 +50,8 @@ pub struct PlaceInfo {
     pub unknown: Vec<UnknownStripe>,
     /// Stripes of backups under way, or cut off.
     pub unfinished: Vec<PathBuf>,
+    /// Sets that have expired, and are hidden until they are removed.
+    pub hidden: Vec<SetEntry>,
     /// Databases with sets there that the words leave out, each with the id of its newest set.
     pub others: Vec<(Identity, String)>,
     /// What hangs on what, for each database of which a set builds on another one.
@@ -141,6 +143,7 @@ impl PlaceInfo {
             base_faults,
             sets,
             unknown: list.unknown,
+            hidden: list.hidden,
             unfinished,
             others,
             logs,

@@ -4,12 +4,14 @@
 //! clients of buckets live as long as the process: two operations that use one bucket share its
 //! connections, and nothing else.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
+use windlass_engine::media::SetId;
 use windlass_engine::{
-    CleanedUp, EngineError, Files, Kept, Keyed, Lies, PlaceFile, ReadAt, Storage,
+    CleanedUp, EngineError, Files, Going, Kept, Keyed, Lies, NotRemoved, PlaceFile, ReadAt, Storage,
 };
 use windlass_object::{
     Buckets, FOREIGN_WRITER_LIVES, ObjectSettings, is_in_bucket, is_stripe_name,
@@ -139,5 +141,25 @@ impl Storage for Stored {
 
     fn write(&self, location: &Path, content: &[u8]) -> io::Result<()> {
         of(location).write(location, content)
+    }
+
+    fn hides(&self, location: &Path) -> bool {
+        of(location).hides(location)
+    }
+
+    fn note(&self, place: &Path, sets: &BTreeSet<SetId>) -> io::Result<Kept> {
+        of(place).note(place, sets)
+    }
+
+    fn noted(&self, place: &Path) -> io::Result<BTreeSet<SetId>> {
+        of(place).noted(place)
+    }
+
+    fn now_nanos(&self, place: &Path) -> i64 {
+        of(place).now_nanos(place)
+    }
+
+    fn remove_set(&self, going: &Going<'_>) -> Result<(), NotRemoved> {
+        of(going.place).remove_set(going)
     }
 }

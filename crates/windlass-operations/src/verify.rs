@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use windlass_engine::{
     Cancel, DamageReport, EngineError, FoundSet, KeyFault, METADATA_LIMIT_DEFAULT, OpenStripe,
-    RunReport, SetEntry, Survey, Verification, check_locked, verify_index,
+    RunReport, SetEntry, Survey, Verification, check_locked, is_removed, verify_index,
 };
 use windlass_lab::state_directory;
 
@@ -284,7 +284,7 @@ impl Job<'_> {
     ) -> Result<(Option<RunReport>, DamageReport), OperationError> {
         let refused = refused.map(ToString::to_string);
         let (run, mut damage) = if self.request.quick {
-            let mut damage = verify_index(survey)?;
+            let mut damage = still_there(survey.set(), verify_index(survey)?)?;
             refused.iter().for_each(|one| damage.add(one));
             (None, damage)
         } else {
@@ -337,6 +337,10 @@ impl Job<'_> {
         });
         let watch = run.watch(&outputs::of_set(set)?, names)?;
         let verified = windlass_engine::verify(survey, &options, watch.progress(), self.cancel);
+        let verified = verified.and_then(|verified| {
+            let damage = still_there(set, verified.damage)?;
+            Ok(Verification { damage, ..verified })
+        });
         let verified = verified.map(|mut verified| {
             refused.iter().for_each(|one| verified.damage.add(one));
             verified
@@ -359,6 +363,14 @@ impl Job<'_> {
         ends.judge(state_directory().as_deref(), &mut verified.run);
         let end = end.judged(ending(&verified), &verified.run);
         Ok((verified, end))
+    }
+}
+
+/// The damage of a set, unless it has gone meanwhile: then it is none.
+fn still_there(set: &FoundSet, damage: DamageReport) -> Result<DamageReport, EngineError> {
+    match !damage.is_empty() && is_removed(STORAGE, set)? {
+        true => Err(EngineError::SetRemoved { set: set.set_id() }),
+        false => Ok(damage),
     }
 }
 

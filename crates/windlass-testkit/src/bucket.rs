@@ -112,6 +112,22 @@ impl S3Server {
         keys
     }
 
+    /// Protects an object, as its owner would: with a legal hold, in a bucket with Object Lock.
+    pub fn protect(&self, key: &str) {
+        let flags = rustix::fs::XattrFlags::empty();
+        let lock = b"{\"Enabled\":true}";
+        rustix::fs::setxattr(self.objects(), "user.bucket-lock", lock, flags).unwrap();
+        let object = self.objects().join(key);
+        rustix::fs::setxattr(object, "user.object-legal-hold", b"\x01", flags).unwrap();
+    }
+
+    /// Ends the protection of an object.
+    pub fn unprotect(&self, key: &str) {
+        let object = self.objects().join(key);
+        rustix::fs::removexattr(object, "user.object-legal-hold").unwrap();
+        rustix::fs::removexattr(self.objects(), "user.bucket-lock").unwrap();
+    }
+
     /// How many unfinished uploads have parts. One without parts takes no room.
     pub fn uploads(&self) -> usize {
         let folder = self.objects().join(".sgwtmp/multipart");

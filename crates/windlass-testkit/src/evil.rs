@@ -28,6 +28,10 @@ pub enum Asked {
     Name,
     /// Writing an object of a log.
     Log,
+    /// Writing the note of a reader.
+    Note,
+    /// Writing a mark that hides a set, or says that it is being removed.
+    Mark,
     /// Beginning an upload.
     Begin,
     /// Writing a part.
@@ -220,6 +224,8 @@ impl Head {
             _ if path.ends_with(".seal") => Asked::Seal,
             _ if path.ends_with(".wlog") => Asked::Log,
             _ if path.contains("/begun/") => Asked::Marker,
+            _ if path.contains("/readers/") => Asked::Note,
+            _ if path.ends_with(".hidden") || path.ends_with(".removing") => Asked::Mark,
             _ => Asked::Name,
         }
     }

@@ -15,8 +15,8 @@ use windlass_media::{
 use super::parts::{Agreed, Parts};
 use super::report::{Damage, DamagedPart};
 use crate::error::EngineError;
-use crate::set::{FoundSet, OpenStripe, Search, places};
-use crate::storage::Storage;
+use crate::set::{FoundSet, OpenStripe, Search, note_all, places, removal};
+use crate::storage::{Kept, Storage};
 use crate::stripe_name::is_partial;
 
 /// A set, as far as it exists.
@@ -28,6 +28,8 @@ pub struct Survey {
     below: Vec<(usize, Damage)>,
     short: bool,
     files_known: bool,
+    /// Others are told that the set is read.
+    _noted: Vec<Kept>,
 }
 
 type Stripes = BTreeMap<u16, Parts>;
@@ -65,6 +67,10 @@ impl Survey {
         }
         let bases = bases.into_iter().map(|base| base.set);
         survey.set.stand_on(bases.collect());
+        survey._noted = note_all(storage, &survey.set)?;
+        for link in survey.set.links() {
+            removal::check_stays(storage, link)?;
+        }
         Ok(survey)
     }
 
@@ -83,6 +89,7 @@ impl Survey {
                     below: Vec::new(),
                     short: false,
                     files_known: true,
+                    _noted: Vec::new(),
                 });
             }
             Err(error) if is_ambiguous(&error) || !error.is_of_media() => {
@@ -165,6 +172,7 @@ impl Survey {
             below: Vec::new(),
             short,
             files_known,
+            _noted: Vec::new(),
         })
     }
 }

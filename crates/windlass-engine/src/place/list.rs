@@ -40,7 +40,7 @@ pub fn list_sets(
     let mut beside = BesideSets::default();
     for place in places {
         storage.list(place, &mut |file| {
-            if beside.take(&file.location) {
+            if beside.take(&file) {
                 return;
             }
             match look(storage, file) {
@@ -73,21 +73,27 @@ pub fn list_sets(
             });
             continue;
         }
-        let entry = gathered.entry(storage, set_id, broken, limit);
-        let holds = beside.holds.remove(&set_id).unwrap_or_default();
-        list.sets.push(SetEntry { holds, ..entry });
+        beside.add(&mut list, gathered.entry(storage, set_id, broken, limit));
     }
-    for (set_id, marks) in beside.marks {
-        let stripes = Vec::new();
-        list.removals.push(Removal {
-            set_id,
-            stripes,
-            marks,
-        });
-    }
+    show_bases(&mut list);
+    beside.add_rest(&mut list);
     list.sets.sort_by_key(|set| (set.begun_nanos, set.set_id.0));
     list.unfinished.sort();
     Ok(list)
+}
+
+/// Shows hidden sets on which others build. Somebody made a backup while its base was hidden.
+fn show_bases(list: &mut SetList) {
+    let base_of = |set: &SetEntry| set.about.as_ref().and_then(|about| about.base);
+    let mut wanted: Vec<_> = list.sets.iter().filter_map(base_of).collect();
+    while let Some(base) = wanted.pop() {
+        let found = list.hidden.iter().position(|set| set.set_id == base);
+        if let Some(at) = found {
+            let set = list.hidden.swap_remove(at);
+            wanted.extend(base_of(&set));
+            list.sets.push(set);
+        }
+    }
 }
 
 fn unknown(list: &mut SetList, file: PlaceFile, fault: EngineError) {
@@ -102,20 +108,57 @@ fn unknown(list: &mut SetList, file: PlaceFile, fault: EngineError) {
 struct BesideSets {
     marks: BTreeMap<SetId, Vec<PathBuf>>,
     holds: BTreeMap<SetId, Vec<PathBuf>>,
+    hidden: BTreeMap<SetId, Vec<PlaceFile>>,
 }
 
 impl BesideSets {
+    /// Adds a set with what is said of it.
+    fn add(&mut self, list: &mut SetList, entry: SetEntry) {
+        let holds = self.holds.remove(&entry.set_id).unwrap_or_default();
+        let hidden = self.hidden.remove(&entry.set_id).unwrap_or_default();
+        let sets = match hidden.is_empty() {
+            true => &mut list.sets,
+            false => &mut list.hidden,
+        };
+        sets.push(SetEntry {
+            holds,
+            hidden,
+            ..entry
+        });
+    }
+
+    /// Adds what is said of sets of which nothing is there.
+    fn add_rest(self, list: &mut SetList) {
+        let stale = self.hidden.into_values().flatten();
+        list.stale = stale.map(|mark| mark.location).collect();
+        for (set_id, marks) in self.marks {
+            let stripes = Vec::new();
+            list.removals.push(Removal {
+                set_id,
+                stripes,
+                marks,
+            });
+        }
+    }
+
     /// Takes a file, if it is one of these.
-    fn take(&mut self, location: &Path) -> bool {
-        let paths = match Beside::of(location) {
+    fn take(&mut self, file: &PlaceFile) -> bool {
+        // A place may be named twice.
+        let paths = match Beside::of(&file.location) {
             Some(Beside::Mark(set)) => self.marks.entry(set).or_default(),
             Some(Beside::Hold(set)) => self.holds.entry(set).or_default(),
+            Some(Beside::Hidden(set)) => {
+                let marks = self.hidden.entry(set).or_default();
+                if marks.iter().all(|known| known.location != file.location) {
+                    marks.push(file.clone());
+                }
+                return true;
+            }
             Some(Beside::Keys(_)) => return true,
             None => return false,
         };
-        // A place may be named twice.
-        if !paths.iter().any(|known| known == location) {
-            paths.push(location.to_owned());
+        if !paths.contains(&file.location) {
+            paths.push(file.location.clone());
         }
         true
     }
@@ -249,6 +292,7 @@ impl Gathered {
             may_have_base,
             state,
             holds: Vec::new(),
+            hidden: Vec::new(),
         }
     }
 

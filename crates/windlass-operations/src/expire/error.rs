@@ -1,8 +1,9 @@
 //! Why nothing can be removed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+use windlass_object::is_in_bucket;
 
 use crate::ending::Ending;
 
@@ -20,7 +21,7 @@ pub enum ExpireError {
         what: String,
     },
     /// One of several places has nothing in it.
-    #[error("{} is empty: its disk may not be mounted", path.display())]
+    #[error("{} is empty: {}", path.display(), why_empty(path))]
     EmptyPlace {
         /// The place.
         path: PathBuf,
@@ -33,6 +34,13 @@ pub enum ExpireError {
         /// Why.
         source: std::io::Error,
     },
+}
+
+fn why_empty(path: &Path) -> &'static str {
+    match is_in_bucket(path) {
+        true => "it may be the wrong prefix",
+        false => "its disk may not be mounted",
+    }
 }
 
 impl ExpireError {

@@ -19,6 +19,7 @@ use windlass_repository::{
 };
 
 use crate::commits::{DatabaseSet, linked};
+use crate::devices::STORAGE;
 use crate::error::OperationError;
 use crate::places::Identity;
 use crate::reach::ClusterSet;
@@ -89,11 +90,13 @@ impl DatabaseLogs {
         }
     }
 
-    /// What goes of them if these sets stay.
+    /// What goes of them if these sets stay. Those that linger go later: somebody may read one of
+    /// them now, with log that is still there.
     pub(super) fn expiring(
         &self,
         sets: &[&SetEntry],
         kept: &KeptSets,
+        lingering: &[&SetEntry],
     ) -> Result<Vec<LogExpiry>, OperationError> {
         let keeps_log = |set: &&&SetEntry| {
             let rules = kept.get(&set.set_id);
@@ -103,8 +106,16 @@ impl DatabaseLogs {
         let bounds: Vec<_> = match self {
             Self::Cluster(logs) => {
                 let mut bounds = Vec::new();
-                for one in logs.iter().filter(|one| one.newest.is_some()) {
+                for one in logs
+                    .iter()
+                    .filter(|one| one.newest.is_some() && can_go(&one.log))
+                {
                     let reading = one.log.read_from()?;
+                    let gone = one.log.expired()?.map_or(Lsn(0), |gone| gone.position());
+                    let has_log =
+                        |set: &&&SetEntry| ClusterSet::of(set).is_some_and(|set| set.start >= gone);
+                    let lingering = lingering.iter().filter(has_log);
+                    let sets: Vec<_> = sets.iter().chain(lingering).copied().collect();
                     let bound = bound_of_cluster(&sets, reading);
                     bounds.extend(bound.map(|bound| (&one.log, bound)));
                 }
@@ -112,7 +123,14 @@ impl DatabaseLogs {
             }
             Self::Database(logs) => {
                 let mut bounds = Vec::new();
-                for log in logs {
+                for log in logs.iter().filter(|log| can_go(log)) {
+                    let mut sets = sets.clone();
+                    for set in lingering {
+                        let found = DatabaseSet::of(set).map(|set| linked(log, &set));
+                        if found.transpose()?.flatten().is_some() {
+                            sets.push(set);
+                        }
+                    }
                     bounds.extend(bound_of_database(log, &sets)?.map(|bound| (log, bound)));
                 }
                 bounds
@@ -128,6 +146,11 @@ impl DatabaseLogs {
         }
         Ok(expiring)
     }
+}
+
+/// Whether log of this place can be removed: it is in a directory.
+fn can_go(log: &LogPlace) -> bool {
+    !STORAGE.hides(log.place())
 }
 
 /// Where the oldest of these sets begins to read log, at the beginning of a segment; or where a

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use windlass_engine::media::{BackupType, SetId, saturated};
-use windlass_engine::{SetEntry, SetList, SetState};
+use windlass_engine::{EngineError, SetEntry, SetList, SetState};
 use windlass_postgres::Lsn;
 use windlass_repository::retention::{self, KeptSets, Member, Rule};
 
 use super::ExpireRequest;
 use super::logs::{DatabaseLogs, LogExpiry};
 use super::needs::{self, Unclear, Withheld};
+use super::steps::{self, GRACE_DEFAULT, Step, base_of, lingers};
 use crate::error::OperationError;
 use crate::info::base_faults;
 use crate::moments::zone;
@@ -28,6 +29,8 @@ pub struct ExpirePlan {
     pub unknown: Vec<(SetId, Fate)>,
     /// Sets whose removal an earlier run has begun. They go, whatever the rules say.
     pub begun: Vec<SetId>,
+    /// How long sets are hidden before they are removed.
+    pub grace: SignedDuration,
 }
 
 /// What expires of a database.
@@ -58,6 +61,10 @@ pub struct PlannedSet {
     pub bytes: u64,
     /// What becomes of it.
     pub fate: Fate,
+    /// What is done now with a set that goes.
+    pub step: Option<Step>,
+    /// Since when it is hidden, in nanoseconds since 1970 UTC.
+    pub hidden_nanos: Option<i64>,
     /// How many sets a restore of it needs besides.
     pub(super) depth: usize,
 }
@@ -81,6 +88,12 @@ impl ExpirePlan {
         let sets = self.databases.iter().flat_map(|one| &one.sets);
         sets.filter(|set| set.fate == Fate::Goes)
     }
+
+    /// The hidden sets that are to be shown again.
+    pub fn shown_again(&self) -> impl Iterator<Item = &PlannedSet> {
+        let sets = self.databases.iter().flat_map(|one| &one.sets);
+        sets.filter(|set| set.hidden_nanos.is_some() && is_shown_again(&set.fate))
+    }
 }
 
 /// Makes plans of the same places, again and again.
@@ -93,6 +106,8 @@ pub(super) struct Planner<'a> {
     first: Option<FirstLook>,
     /// The sets that somebody reads.
     pub(super) in_use: BTreeSet<SetId>,
+    /// The sets that could not be removed, and why.
+    pub(super) failed: BTreeMap<SetId, EngineError>,
 }
 
 /// The plan for a database, as long as only its own sets count.
@@ -123,13 +138,28 @@ impl<'a> Planner<'a> {
             now: saturated(now),
             first: None,
             in_use: BTreeSet::new(),
+            failed: BTreeMap::new(),
         }
     }
 
     /// What expires now.
     pub(super) fn plan(&mut self) -> Result<ExpirePlan, OperationError> {
-        let list = places::list(&self.named.paths)?;
+        let list = self.list()?;
         self.plan_of(&list)
+    }
+
+    /// The sets of the places, hidden ones among them.
+    pub(super) fn list(&self) -> Result<SetList, OperationError> {
+        let mut list = places::list(&self.named.paths)?;
+        let hidden = std::mem::take(&mut list.hidden);
+        list.sets.extend(hidden);
+        list.sets.sort_by_key(|set| (set.begun_nanos, set.set_id.0));
+        Ok(list)
+    }
+
+    /// How long sets are hidden.
+    fn grace(&self) -> SignedDuration {
+        self.request.grace.unwrap_or(GRACE_DEFAULT)
     }
 
     /// What expires of these sets.
@@ -138,6 +168,7 @@ impl<'a> Planner<'a> {
         let sets = self.named.sets(&list.sets, list.unknown.is_empty())?;
         let mut plan = ExpirePlan {
             begun: list.removals.iter().map(|one| one.set_id).collect(),
+            grace: self.grace(),
             ..ExpirePlan::default()
         };
         let nameless = sets.iter().filter(|set| Identity::of(set).is_none());
@@ -150,7 +181,13 @@ impl<'a> Planner<'a> {
         }
         keep_what_others_need(list, &mut drafts);
         for draft in drafts {
-            plan.databases.push(draft.planned(list, &faults)?);
+            plan.databases
+                .push(draft.planned(list, &faults, self.grace())?);
+        }
+        let going = plan.gone().map(|set| set.id).collect();
+        let steps = steps::decide(list, &going, plan.grace);
+        for set in plan.databases.iter_mut().flat_map(|one| &mut one.sets) {
+            set.step = steps.get(&set.id).copied();
         }
         Ok(plan)
     }
@@ -241,7 +278,8 @@ impl<'a> Planner<'a> {
     fn member(&self, set: &SetEntry, logs: &DatabaseLogs) -> Member {
         let mut always = BTreeSet::new();
         always.extend((!set.holds.is_empty()).then_some(Rule::Held));
-        always.extend(self.in_use.contains(&set.set_id).then_some(Rule::InUse));
+        let cannot_go = |set: &SetId| self.in_use.contains(set) || self.failed.contains_key(set);
+        always.extend(cannot_go(&set.set_id).then_some(Rule::InUse));
         always.extend(logs.leads_to_newest(set.set_id).then_some(Rule::Timeline));
         let facts = set.about.as_ref().map(|about| &about.database);
         let word = |key: &str| {
@@ -278,10 +316,17 @@ impl Draft<'_> {
         mut self,
         list: &SetList,
         faults: &BTreeMap<SetId, String>,
+        grace: SignedDuration,
     ) -> Result<DatabasePlan, OperationError> {
+        let going = |set: &&&SetEntry| !self.kept.contains_key(&set.set_id);
+        let lingering = self.sound.iter().filter(going);
+        let lingering: Vec<_> = lingering
+            .filter(|set| lingers(set, grace))
+            .copied()
+            .collect();
         let mut logs = match self.future {
             Some(_) => Vec::new(),
-            None => self.logs.expiring(&self.sound, &self.kept)?,
+            None => self.logs.expiring(&self.sound, &self.kept, &lingering)?,
         };
         let unclear = Unclear::among(list).into_iter().map(|(_, set)| set);
         let unclear: Vec<_> = unclear.chain(self.unclear).collect();
@@ -299,6 +344,8 @@ impl Draft<'_> {
             begun_nanos: set.begun_nanos,
             bytes: set.bytes(),
             fate: fate(set, &self.kept, faults),
+            step: None,
+            hidden_nanos: set.hidden.iter().map(|mark| mark.modified_nanos).max(),
             depth: depths.get(&set.set_id).copied().unwrap_or(0),
         };
         Ok(DatabasePlan {
@@ -368,8 +415,14 @@ fn depths(sets: &[&SetEntry]) -> BTreeMap<SetId, usize> {
     depths
 }
 
-fn base_of(set: &SetEntry) -> Option<SetId> {
-    set.about.as_ref()?.base
+/// Whether a hidden set is to be shown again: the rules keep it, or it cannot be restored, which
+/// somebody should see. What only an unread set may need stays hidden.
+fn is_shown_again(fate: &Fate) -> bool {
+    match fate {
+        Fate::Stays(rules) => rules.iter().any(|rule| *rule != Rule::Unclear),
+        Fate::Faulty(_) => true,
+        Fate::Goes | Fate::Unfinished => false,
+    }
 }
 
 fn nanos(time: SignedDuration) -> i64 {

@@ -170,6 +170,7 @@ mod tests {
             may_have_base: false,
             state: SetState::Sealed,
             holds: Vec::new(),
+            hidden: Vec::new(),
         }
     }
 

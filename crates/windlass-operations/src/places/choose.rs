@@ -44,7 +44,11 @@ pub fn choose<'a>(
     let which = named.choice.which.as_ref().unwrap_or(&Which::Latest);
     if let Which::Id(start) = which {
         let set = by_id(&sets, start, place, || left_out(list, &sets, named));
-        let other = || of_another(list, start, named).or_else(|| named.not_meant(list, start));
+        let other = || {
+            let hidden = hidden(list, start, place);
+            let other = hidden.or_else(|| of_another(list, start, named));
+            other.or_else(|| named.not_meant(list, start))
+        };
         let set = set.map_err(|error| other().unwrap_or(error))?;
         return Ok(Chosen {
             set,
@@ -155,6 +159,14 @@ fn by_id<'a>(
             found: several.iter().map(|set| name(set)).collect(),
         }),
     }
+}
+
+/// The error if the id is that of a set that has expired and is hidden.
+fn hidden(list: &SetList, start: &str, place: &str) -> Option<PlaceError> {
+    let ids = list.hidden.iter().map(|set| set.set_id.to_string());
+    let set = ids.into_iter().find(|id| id.starts_with(start))?;
+    let place = place.to_owned();
+    Some(PlaceError::Hidden { place, set })
 }
 
 /// The error if the id is that of a set of another database than the one that was asked for.

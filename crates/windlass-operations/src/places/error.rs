@@ -134,6 +134,14 @@ pub enum PlaceError {
         /// Databases of which there are sets too, which the words leave out.
         left_out: Vec<Identity>,
     },
+    /// The set that was asked for has expired.
+    #[error("set {} in {place} has expired, and will be removed", &set[..8])]
+    Hidden {
+        /// Where.
+        place: String,
+        /// Its id.
+        set: String,
+    },
     /// The set that was asked for is of another database than the one that was asked for.
     #[error("set {} in {place} is of {of}, not of {asked}", &set[..8])]
     OfAnother {
@@ -285,6 +293,7 @@ impl PlaceError {
             | Self::Denied(_)
             | Self::Mistyped { .. }
             | Self::Below { .. }
+            | Self::Hidden { .. }
             | Self::Unfinished { .. } => Ending::Failed,
             _ => Ending::Usage,
         }

@@ -170,6 +170,7 @@ mod tests {
             }),
             state: SetState::Sealed,
             holds: Vec::new(),
+            hidden: Vec::new(),
             may_have_base: false,
         }
     }

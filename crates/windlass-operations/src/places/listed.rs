@@ -31,7 +31,7 @@ pub fn list(directories: &[PathBuf]) -> Result<SetList, OperationError> {
         }
         doubtful = now;
     }
-    for set in &mut list.sets {
+    for set in list.sets.iter_mut().chain(&mut list.hidden) {
         // The description has the time of every message. The header has that of its own making,
         // which may be in the second before.
         let started = set.about.as_ref().map(|about| about.started.parse());
@@ -41,7 +41,9 @@ pub fn list(directories: &[PathBuf]) -> Result<SetList, OperationError> {
             set.begun_nanos = nanos.unwrap_or(set.begun_nanos);
         }
     }
-    list.sets.sort_by_key(|set| (set.begun_nanos, set.set_id.0));
+    for sets in [&mut list.sets, &mut list.hidden] {
+        sets.sort_by_key(|set| (set.begun_nanos, set.set_id.0));
+    }
     Ok(list)
 }
 

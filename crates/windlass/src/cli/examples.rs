@@ -357,8 +357,12 @@ Examples:
   windlass expire /backup/pg --keep-within 14d --keep-weekly 8 --keep-monthly 12
       Keep each moment of two weeks, and older states by week and by month.
 
+  windlass expire s3://backups/shop --keep-full 2 --grace 2d
+      In a bucket: hide what has expired, and remove what was hidden two days ago or earlier.
+
 A set stays if one rule keeps it, or if a set that stays builds on it. The newest full set always
-stays, and so does what somebody reads right now.";
+stays, and so does what somebody reads right now. In a bucket nobody sees all readers: sets are
+hidden for a day (--grace) before they are removed.";
 
 /// `windlass hold --help`
 pub const HOLD: &str = "\

@@ -10,8 +10,8 @@ use super::Repo;
 /// `windlass expire`
 #[derive(Debug, Args)]
 pub struct Expire {
-    /// A directory of sets, or the name of a configured database. Name all directories if the
-    /// stripes are in several
+    /// A directory or a place in a bucket with sets, or the name of a configured database. Name
+    /// all places if the stripes are in several
     #[arg(required = true, value_name = "PLACE")]
     pub set: Vec<PathBuf>,
     /// In which repository
@@ -38,6 +38,9 @@ pub struct Expire {
     /// Only sets of this database, if the directory holds sets of several
     #[arg(long = "database", value_name = "NAME")]
     pub of: Option<String>,
+    /// In a bucket, hide sets for this time before they are removed: 12h, 2d, 0
+    #[arg(long, value_name = "TIME", value_parser = parse_grace, env = "WINDLASS_GRACE")]
+    pub grace: Option<SignedDuration>,
     /// Say what would go and why the rest stays; remove nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -63,6 +66,14 @@ fn parse_age(text: &str) -> Result<SignedDuration, String> {
         .checked_mul(hours)
         .filter(|hours| (1..=10_000_000).contains(hours));
     hours.map(SignedDuration::from_hours).ok_or_else(wrong)
+}
+
+/// A time that may be none.
+fn parse_grace(text: &str) -> Result<SignedDuration, String> {
+    match text {
+        "0" => Ok(SignedDuration::ZERO),
+        text => parse_age(text).map_err(|wrong| format!("{wrong}, or 0 for none")),
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use windlass_engine::media::SetId;
 use windlass_engine::show_size;
 use windlass_operations::expire::{
-    DatabasePlan, ExpireOutcome, ExpireRequest, Fate, LogExpiry, PlannedSet, Unclear, expire,
+    DatabasePlan, ExpireOutcome, ExpireRequest, Fate, LogExpiry, PlannedSet, Step, Unclear, expire,
 };
 use windlass_operations::{SetChoice, SetRequest};
 use windlass_repository::retention::{Policy, Rule};
@@ -31,6 +31,7 @@ pub fn run(global: &Global, arguments: &Expire) -> Result<Code, Failure> {
         },
         policy: policy(arguments),
         dry_run: arguments.dry_run,
+        grace: arguments.grace,
         now: None,
     };
     let (outcome, ending) = expire(&caller, &request)?;
@@ -79,6 +80,9 @@ fn show(outcome: &ExpireOutcome, is_dry: bool, quiet: bool) {
         let words = format!("{}  {why}", &set.to_string()[..8]);
         output::entry("stays", &words, Tone::Plain);
     }
+    if let Some((label, words)) = sum_hidden(outcome, is_dry) {
+        output::entry(label, &words, Tone::Good);
+    }
     let (label, words) = sum(outcome, is_dry);
     output::entry(label, &words, Tone::Good);
 }
@@ -90,13 +94,40 @@ fn show_set(set: &PlannedSet, outcome: &ExpireOutcome) {
     let size = show_size(set.bytes);
     let (label, why) = match &set.fate {
         Fate::Goes if outcome.in_use.contains(&set.id) => ("stays", words(Rule::InUse).to_owned()),
-        Fate::Goes => ("goes", String::new()),
+        Fate::Goes if is_failed(outcome, set.id) => ("stays", "could not be removed".to_owned()),
+        Fate::Goes => step_words(set),
+        Fate::Stays(rules) if set.hidden_nanos.is_some() => {
+            ("stays", format!("{}, was hidden", reasons(rules.iter())))
+        }
         Fate::Stays(rules) => ("stays", reasons(rules.iter())),
         Fate::Faulty(fault) => ("stays", format!("cannot be restored: {fault}")),
         Fate::Unfinished => ("stays", UNFINISHED.to_owned()),
     };
     let line = format!("{id} {kind:<4}  {begun}  {size:>9}  {why}");
     output::entry(label, line.trim_end(), Tone::Plain);
+}
+
+fn is_failed(outcome: &ExpireOutcome, set: SetId) -> bool {
+    outcome.failed.iter().any(|(failed, _)| *failed == set)
+}
+
+/// What is done with a set that goes.
+fn step_words(set: &PlannedSet) -> (&'static str, String) {
+    let since = set.hidden_nanos.map(local_time);
+    let since = since.map_or(String::new(), |since| format!("hidden since {since}"));
+    match set.step {
+        None | Some(Step::Remove) => ("goes", since),
+        Some(Step::Hide) => ("hides", String::new()),
+        Some(Step::Wait {
+            until_nanos: Some(until),
+        }) => (
+            "waits",
+            format!("{since}, goes after {}", local_time(until)),
+        ),
+        Some(Step::Wait { until_nanos: None }) => {
+            ("waits", format!("{since}, goes after what builds on it"))
+        }
+    }
 }
 
 fn reasons<'a>(rules: impl Iterator<Item = &'a Rule>) -> String {
@@ -131,10 +162,48 @@ fn show_log(log: &LogExpiry) {
     output::entry("goes", &words, Tone::Plain);
 }
 
+/// What was hidden, or would be, and what comes back.
+fn sum_hidden(outcome: &ExpireOutcome, is_dry: bool) -> Option<(&'static str, String)> {
+    let is_hidden = |set: &&PlannedSet| match is_dry {
+        true => set.step == Some(Step::Hide),
+        false => outcome.hidden.contains(&set.id),
+    };
+    let hidden: Vec<_> = outcome.plan.gone().filter(is_hidden).collect();
+    let bytes: u64 = hidden.iter().map(|set| set.bytes).sum();
+    let shown = match is_dry {
+        true => outcome.plan.shown_again().count(),
+        false => outcome.shown.len(),
+    };
+    let mut words = Vec::new();
+    if !hidden.is_empty() {
+        let sets = output::count(hidden.len() as u64, "set");
+        let hours = outcome.plan.grace.as_hours();
+        let grace = match hours % 24 {
+            0 => output::count((hours / 24).unsigned_abs(), "day"),
+            _ => output::count(hours.unsigned_abs(), "hour"),
+        };
+        words.push(format!(
+            "{sets}, {}: no command shows them, and the first run after {grace} removes them",
+            show_size(bytes)
+        ));
+    }
+    if shown > 0 {
+        let sets = output::count(shown as u64, "set");
+        words.push(format!("{sets} shown again"));
+    }
+    let label = if is_dry { "would hide" } else { "hidden" };
+    (!words.is_empty()).then(|| (label, words.join("; ")))
+}
+
 /// What was removed, or would be.
 fn sum(outcome: &ExpireOutcome, is_dry: bool) -> (&'static str, String) {
     let sets: Vec<_> = match is_dry {
-        true => outcome.plan.gone().collect(),
+        true => {
+            let removed = outcome.plan.gone();
+            removed
+                .filter(|set| set.step == Some(Step::Remove))
+                .collect()
+        }
         false => {
             let planned = outcome.plan.databases.iter().flat_map(|one| &one.sets);
             planned
@@ -200,6 +269,16 @@ fn complain(outcome: &ExpireOutcome) {
             said.push(&one.because);
         }
     }
+    for (set, error) in &outcome.failed {
+        let set = &set.to_string()[..8];
+        output::note(&format!("error: set {set} stays: {error}"));
+    }
+    if !outcome.failed.is_empty() {
+        output::note(
+            "hint: The next run tries again. Removing takes the right to delete, and ends at what \
+             the storage protects.",
+        );
+    }
     for set in &outcome.in_use {
         let set = &set.to_string()[..8];
         output::note(&format!("warning: set {set} is in use, so it stays"));
@@ -249,6 +328,13 @@ fn document(outcome: &ExpireOutcome, is_dry: bool) -> Value {
         "removed": ids(&outcome.removed),
         "in_use": ids(&outcome.in_use),
         "finished": ids(&outcome.finished),
+        "hidden": ids(&outcome.hidden),
+        "shown_again": ids(&outcome.shown),
+        "failed": outcome.failed.iter().map(|(set, error)| json!({
+            "set_id": set.to_string(),
+            "error": error.to_string(),
+        })).collect::<Vec<_>>(),
+        "grace_seconds": outcome.plan.grace.as_secs(),
         "logs_removed": outcome.logs.iter().map(log_document).collect::<Vec<_>>(),
     })
 }
@@ -283,7 +369,17 @@ fn set_document(set: &PlannedSet) -> Value {
         Fate::Faulty(fault) => ("faulty", Vec::new(), Some(fault)),
         Fate::Unfinished => ("unfinished", Vec::new(), None),
     };
+    let (step, until) = match set.step {
+        None => (None, None),
+        Some(Step::Remove) => (Some("remove"), None),
+        Some(Step::Hide) => (Some("hide"), None),
+        Some(Step::Wait { until_nanos }) => (Some("wait"), until_nanos),
+    };
+    let time = |nanos: i64| timestamp(nanos).to_string();
     json!({
+        "step": step,
+        "goes_after": until.map(time),
+        "hidden_since": set.hidden_nanos.map(time),
         "set_id": set.id.to_string(),
         "type": type_name(set.backup_type),
         "begun": timestamp(set.begun_nanos).to_string(),

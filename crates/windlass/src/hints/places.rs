@@ -11,6 +11,9 @@ use crate::words::{quoted, typed, when};
 
 /// How many directories below are named.
 const BELOW_MAX: usize = 8;
+/// What to do to get a hidden set back.
+const HIDDEN: &str = "Run `windlass expire` with rules that keep it, such as more --keep-full, \
+                      before its grace is over: then it is back.";
 const LISTED: &str = "`windlass info` lists the sets of a directory.";
 
 /// The message, and what to do about it.
@@ -93,6 +96,7 @@ fn composed(error: &PlaceError) -> Option<String> {
             }
             (true, None) => LISTED.to_owned(),
         },
+        PlaceError::Hidden { .. } => HIDDEN.to_owned(),
         PlaceError::OfAnother { .. } => "Leave out --database to take this set, or --set to take \
                                          the newest of that database."
             .to_owned(),

@@ -74,7 +74,7 @@ impl Shop {
         path.display().to_string()
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    pub fn command(&self, words: &[&str]) -> Command {
         let mut command = command();
         command.args(words);
         command.env("WINDLASS_CONFIG", self.path("windlass.toml"));
@@ -109,7 +109,7 @@ impl Shop {
         text(&output)
     }
 
-    fn spawn(&self, words: &[&str]) -> Child {
+    pub fn spawn(&self, words: &[&str]) -> Child {
         let mut command = self.command(words);
         let null = std::process::Stdio::null;
         command.stdout(null()).stderr(null()).spawn().unwrap()

@@ -268,6 +268,7 @@ fn a_clock_that_is_wrong_removes_nothing() {
                 ..Policy::default()
             },
             dry_run: false,
+            grace: None,
             now: Some(Timestamp::now() + SignedDuration::from_hours(hours)),
         };
         expire(&caller, &request).unwrap()

@@ -78,6 +78,15 @@ pub(super) fn show(
         );
         output::line(&format!("below         {sets}: windlass info {path}"));
     }
+    if !places.hidden.is_empty() {
+        let sets = output::count(places.hidden.len() as u64, "set");
+        let bytes: u64 = places.hidden.iter().map(SetEntry::bytes).sum();
+        let bytes = show_size(bytes);
+        output::line(&format!(
+            "hidden        {sets}, {bytes}, that expired: windlass expire removes them when their \
+             grace is over"
+        ));
+    }
     for path in &places.unfinished {
         let path = path.display();
         output::line(&format!(
@@ -134,9 +143,11 @@ fn document(sets: Vec<Value>, places: &PlaceInfo) -> Value {
         let (set_id, reason, since) = (set.set_id.to_string(), hold.reason, hold.since);
         Some(json!({ "set_id": set_id, "reason": reason, "since": since }))
     });
+    let hidden = places.hidden.iter().map(|set| set.set_id.to_string());
     json!({
         "sets": sets,
         "holds": holds.collect::<Vec<_>>(),
+        "hidden": hidden.collect::<Vec<_>>(),
         "chains": super::chains::document(&places.chains, &places.logs),
         "logs": super::logs::document(&places.logs, &places.database_logs),
         "damaged_files": unknown.collect::<Vec<_>>(),

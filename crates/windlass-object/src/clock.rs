@@ -1,0 +1,127 @@
+//! The clock of a server, as its answers tell it. Ages of objects are judged by it: the clock of
+//! this machine may be wrong, and would make what is new old.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+};
+use windlass_engine::media::saturated;
+
+/// What the last answer of a server said, and when it came.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ServerClock(Arc<Mutex<Option<(Duration, Instant)>>>);
+
+impl ServerClock {
+    /// The time of the server, in nanoseconds since 1970 UTC. That of this machine if no answer has
+    /// said it.
+    pub(crate) fn now_nanos(&self) -> i64 {
+        let said = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = match said {
+            Some((said, at)) => said + at.elapsed(),
+            None => SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default(),
+        };
+        saturated(now.as_nanos())
+    }
+
+    fn hear(&self, answer: &HttpResponse) {
+        let date = answer.headers().get("date");
+        let seconds = date.and_then(|date| seconds_of(date.to_str().ok()?));
+        if let Some(seconds) = seconds {
+            let said = (Duration::from_secs(seconds), Instant::now());
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
+        }
+    }
+}
+
+/// Seconds since 1970 of a date as servers write it: `Sun, 06 Nov 1994 08:49:37 GMT`.
+fn seconds_of(date: &str) -> Option<u64> {
+    let (_, rest) = date.split_once(", ")?;
+    let mut words = rest.split(' ');
+    let day: u64 = words.next()?.parse().ok()?;
+    let names = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let name = words.next()?;
+    let month = names.iter().position(|one| *one == name)? as u64 + 1;
+    let year: u64 = words.next()?.parse().ok()?;
+    let mut time = words.next()?.split(':').map(str::parse::<u64>);
+    let mut next = |limit| time.next()?.ok().filter(|number| *number <= limit);
+    let (hour, minute, second) = (next(23)?, next(59)?, next(60)?);
+    if words.next() != Some("GMT") || !(1..=31).contains(&day) || !(1970..=9999).contains(&year) {
+        return None;
+    }
+    // Days since 1970: years begin with March, so that a leap day is the last of its year.
+    let (years, months) = match month {
+        1 | 2 => (year - 1, month + 9),
+        _ => (year, month - 3),
+    };
+    let days = years * 365 + years / 4 - years / 100 + years / 400 + (months * 153 + 2) / 5 + day;
+    let days = days.checked_sub(719_469)?;
+    Some(((days * 24 + hour) * 60 + minute) * 60 + second)
+}
+
+/// Makes clients whose answers a clock hears.
+#[derive(Debug)]
+pub(crate) struct Heard(pub(crate) ServerClock);
+
+impl HttpConnector for Heard {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = ReqwestConnector::default().connect(options)?;
+        let clock = self.0.clone();
+        Ok(HttpClient::new(HeardClient { client, clock }))
+    }
+}
+
+#[derive(Debug)]
+struct HeardClient {
+    client: HttpClient,
+    clock: ServerClock,
+}
+
+impl HttpService for HeardClient {
+    fn call<'a, 'b>(
+        &'a self,
+        request: HttpRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'b>>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        Box::pin(async move {
+            let answer = self.client.execute(request).await?;
+            self.clock.hear(&answer);
+            Ok(answer)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_of_servers_are_read_and_nonsense_is_not() {
+        let read = seconds_of;
+        assert_eq!(read("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
+        assert_eq!(read("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
+        assert_eq!(read("Tue, 29 Feb 2000 23:59:60 GMT"), Some(951_868_800));
+        assert_eq!(read("Fri, 01 Mar 2024 00:00:00 GMT"), Some(1_709_251_200));
+        for wrong in [
+            "",
+            "Thu, 01 Jan 1970 00:00:00",
+            "Thu, 01 Jan 1969 00:00:00 GMT",
+            "Thu, 32 Jan 1970 00:00:00 GMT",
+            "Thu, 01 Foo 1970 00:00:00 GMT",
+            "Thu, 01 Jan 1970 24:00:00 GMT",
+        ] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -22,11 +22,9 @@ use crate::file_name::LogFileName;
 use crate::object::FrameMemory;
 use crate::place::{LogPlace, ObjectName};
 use crate::push::data_directory;
+use crate::reader::TRIES_MAX;
 use crate::writer::MODE;
 use part::{Part, own_goes_on, parts, sound};
-
-/// How often objects are listed again because one of them has got another name.
-const TRIES_MAX: u32 = 4;
 
 /// What became of a request for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

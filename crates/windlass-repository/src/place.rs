@@ -4,17 +4,20 @@
 //! - A list is complete, or an error. A folder that cannot be read never looks like an empty one,
 //!   because recovery would then end early.
 
+mod at;
+
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_engine::durable::Locked;
-use windlass_engine::{Directory, Listing, Objects, ReadAt, Reading};
+use windlass_engine::{Listing, ReadAt, Reading};
 use windlass_media::{LOG_HEADER_BYTES, LogContent};
 use windlass_postgres::{Lsn, Timeline};
 
 use crate::error::{IoContext, RepositoryError};
+pub use at::{Place, has_log, log_databases, log_systems};
 
 /// The folder of a place that holds logs.
 const LOG: &str = "log";
@@ -30,59 +33,6 @@ const OF_DATABASE: &str = "sqlite-";
 
 /// No object of a timeline is longer than this, decoded, unless a segment is.
 pub(crate) const OBJECT_BYTES_MAX: u64 = 256 << 20;
-
-/// A place that may hold logs: where it is, and what keeps its objects.
-#[derive(Clone, Debug)]
-pub struct Place {
-    path: PathBuf,
-    objects: &'static dyn Objects,
-}
-
-impl Place {
-    /// The place at this location.
-    pub fn new(path: impl AsRef<Path>, objects: &'static dyn Objects) -> Self {
-        let path = path.as_ref().to_owned();
-        Self { path, objects }
-    }
-
-    /// A directory of this machine.
-    pub fn directory(path: impl AsRef<Path>) -> Self {
-        Self::new(path, &Directory)
-    }
-
-    /// Its location.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// What keeps its objects.
-    pub(crate) fn objects(&self) -> &'static dyn Objects {
-        self.objects
-    }
-
-    /// Whether it is a directory, whose objects can grow and be locked.
-    pub fn is_directory(&self) -> bool {
-        self.objects.directory().is_some()
-    }
-
-    /// Its location, whatever the working directory is.
-    pub(crate) fn absolute(&self) -> Result<PathBuf, RepositoryError> {
-        match self.is_directory() {
-            true => std::path::absolute(&self.path).doing("find", &self.path),
-            false => Ok(self.path.clone()),
-        }
-    }
-
-    /// Fails if the place is not there: its disk may not be mounted.
-    pub fn find(&self) -> Result<(), RepositoryError> {
-        self.objects.find(&self.path).doing("list", &self.path)
-    }
-
-    /// The names in a folder.
-    pub(crate) fn folders(&self, folder: &Path) -> Result<Vec<String>, RepositoryError> {
-        self.objects.folders(folder).doing("list", folder)
-    }
-}
 
 /// The archived log of a cluster, or of a SQLite database.
 #[derive(Clone, Debug)]
@@ -145,7 +95,7 @@ impl LogPlace {
     pub fn new(place: &Place, system: u64) -> Self {
         Self {
             place: place.clone(),
-            root: place.path.join(LOG).join(system.to_string()),
+            root: place.path().join(LOG).join(system.to_string()),
             system,
             content: LogContent::Log,
         }
@@ -155,7 +105,7 @@ impl LogPlace {
     pub fn of_database(place: &Place, database: u64) -> Self {
         let name = format!("{OF_DATABASE}{database:016X}");
         Self {
-            root: place.path.join(LOG).join(name),
+            root: place.path().join(LOG).join(name),
             place: place.clone(),
             system: database,
             content: LogContent::Commits,
@@ -169,7 +119,7 @@ impl LogPlace {
         match system {
             Some(wanted) => systems.retain(|one| *one == wanted),
             None if systems.len() > 1 => {
-                let place = place.path.clone();
+                let place = place.path().to_owned();
                 return Err(RepositoryError::SeveralSystems { place, systems });
             }
             None => {}
@@ -177,7 +127,7 @@ impl LogPlace {
         match systems.first() {
             Some(found) => Ok(Self::new(place, *found)),
             None => Err(RepositoryError::NoLog {
-                place: place.path.clone(),
+                place: place.path().to_owned(),
                 system,
             }),
         }
@@ -216,7 +166,7 @@ impl LogPlace {
 
     /// The place, as it was named.
     pub fn place(&self) -> &Path {
-        &self.place.path
+        self.place.path()
     }
 
     /// The place.
@@ -295,7 +245,7 @@ impl LogPlace {
     /// The names of the files that belong to the log.
     pub fn files(&self) -> Result<Vec<String>, RepositoryError> {
         let folder = self.root.join(FILES);
-        let listed = self.place.objects.objects(&folder, Listing::Own);
+        let listed = self.place.objects().objects(&folder, Listing::Own);
         let listed = listed.doing("list", &folder)?;
         let names = listed.iter().filter_map(|one| {
             let name = one.location.file_name()?.to_str()?;
@@ -367,7 +317,7 @@ impl LogPlace {
         name: &ObjectName,
         reading: Reading,
     ) -> std::io::Result<Arc<dyn ReadAt>> {
-        self.place.objects.open(&name.path, name.bytes, reading)
+        self.place.objects().open(&name.path, name.bytes, reading)
     }
 
     /// How many bytes an object has.
@@ -383,7 +333,7 @@ impl LogPlace {
         folder: &Path,
         listing: Listing<'_>,
     ) -> Result<Vec<ObjectName>, RepositoryError> {
-        let listed = self.place.objects.objects(folder, listing);
+        let listed = self.place.objects().objects(folder, listing);
         let listed = listed.doing("list", folder)?.into_iter();
         let mut objects: Vec<_> = listed
             .filter_map(|one| ObjectName::parse((one.location, one.bytes)))
@@ -403,9 +353,9 @@ impl LogPlace {
     /// Makes the directory of a path below this place, and those above it, durably. The place
     /// itself must exist: a disk may not be mounted.
     pub(crate) fn make_directory_of(&self, path: &Path) -> Result<(), RepositoryError> {
-        match self.place.objects.directory() {
+        match self.place.objects().directory() {
             Some(directory) => directory
-                .make_parents(&self.place.path, path)
+                .make_parents(self.place.path(), path)
                 .doing("make the directory of", path),
             None => Ok(()),
         }
@@ -414,42 +364,9 @@ impl LogPlace {
     /// Makes the name of an object durable that exists already: a run that was killed may have left
     /// it, or its directories, without a sync.
     pub(crate) fn sync_names(&self, path: &Path) -> Result<(), RepositoryError> {
-        let settled = self.place.objects.settle(&self.place.path, path);
+        let settled = self.place.objects().settle(self.place.path(), path);
         settled.doing("sync the directory of", path)
     }
-}
-
-/// The clusters whose log a place holds, in ascending order. Fails if the place is not there.
-pub fn log_systems(place: &Place) -> Result<Vec<u64>, RepositoryError> {
-    let names = logs(place)?;
-    let mut systems: Vec<u64> = names.iter().filter_map(|name| name.parse().ok()).collect();
-    systems.sort_unstable();
-    Ok(systems)
-}
-
-/// Whether a place has a folder for logs. Fails if the place is not there.
-pub fn has_log(place: &Place) -> Result<bool, RepositoryError> {
-    place.find()?;
-    match place.is_directory() {
-        true => Ok(place.path.join(LOG).is_dir()),
-        false => Ok(!place.folders(&place.path.join(LOG))?.is_empty()),
-    }
-}
-
-/// The SQLite databases whose log a place holds, in ascending order.
-pub fn log_databases(place: &Place) -> Result<Vec<u64>, RepositoryError> {
-    let names = logs(place)?;
-    let number = |name: &String| hex(name.strip_prefix(OF_DATABASE)?, 16);
-    let mut found: Vec<u64> = names.iter().filter_map(number).collect();
-    found.sort_unstable();
-    Ok(found)
-}
-
-/// The names of the logs of a place.
-fn logs(place: &Place) -> Result<Vec<String>, RepositoryError> {
-    // A place that cannot be read, or that is not mounted, is no place without log.
-    place.find()?;
-    place.folders(&place.path.join(LOG))
 }
 
 #[cfg(test)]

@@ -9,6 +9,9 @@ use crate::object::{FrameMemory, LogObject};
 use crate::path::LogPath;
 use crate::place::{LogPlace, ObjectName};
 
+/// How often objects are listed again because one of them has got another name.
+pub(crate) const TRIES_MAX: u32 = 4;
+
 /// The log on a way. Behind its end there are zeros up to the end of a segment.
 pub struct LogReader<'a> {
     place: &'a LogPlace,
@@ -115,10 +118,19 @@ impl<'a> LogReader<'a> {
                 return found;
             }
         }
-        let names = self.place.objects_at(timeline, at)?;
-        let found = self.open_of(timeline, at, &names);
-        self.listed = Some(Listed { folder, names });
-        found
+        let mut tries = 1;
+        loop {
+            let names = self.place.objects_at(timeline, at)?;
+            let found = self.open_of(timeline, at, &names);
+            match found {
+                // Whoever receives the log gave it another name, after the list was made.
+                Err(error) if error.is_gone() && tries < TRIES_MAX => tries += 1,
+                found => {
+                    self.listed = Some(Listed { folder, names });
+                    return found;
+                }
+            }
+        }
     }
 
     fn open_of(

@@ -51,6 +51,7 @@ fn shown(place: &Path, line: &str) -> String {
     let mut command = command();
     command.current_dir(place).args(line.split_whitespace());
     command.env("WINDLASS_STATE_DIR", place.join("state"));
+    command.env("WINDLASS_HOSTNAME", "tests");
     let output = command.output().unwrap();
     let code = output.status.code().unwrap();
     format!("$ windlass {line}\n{}exit {code}\n", text(&output))

@@ -128,18 +128,8 @@ fn what_only_directories_can_do_is_refused_and_changes_nothing() {
     let (database, night) = (shop.database(100), place("night"));
     shop.done(&["backup", &database, "--to", &night]);
     let before = shop.server.keys();
-    let segment = shop.word("000000010000000000000001");
-    write(&segment, b"log").unwrap();
     for words in [
-        &["archive-push", &segment, "--to", &night][..],
-        &[
-            "archive-get",
-            "000000010000000000000001",
-            &segment,
-            "--from",
-            &night,
-        ],
-        &["receive", &database, "--to", &night, "--interval", "1s"],
+        &["receive", &database, "--to", &night, "--interval", "1s"][..],
         &["backup", &database, "--type", "log", "--to", &night],
         &["tune", &database, "--to", &night],
         &["lab", "probe", &night],
@@ -151,16 +141,6 @@ fn what_only_directories_can_do_is_refused_and_changes_nothing() {
             "hdd",
             "--target",
             &night,
-        ],
-        &[
-            "restore",
-            &night,
-            "--log-from",
-            &night,
-            "--target-time",
-            "2030-01-01 00:00:00Z",
-            "--into",
-            "x",
         ],
     ] {
         let output = shop.run(words);

@@ -46,6 +46,8 @@ impl Told {
 /// How a command ended.
 #[derive(Clone, Debug, Default)]
 pub struct CommandEnd {
+    /// The name of the machine.
+    pub host: String,
     /// The command.
     pub operation: String,
     /// What it worked on.
@@ -65,9 +67,7 @@ pub struct CommandEnd {
 impl CommandEnd {
     /// What is sent. `text` says it in one line, for services that show nothing else.
     pub fn document(&self) -> Value {
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
-        let host = host.map_or(String::new(), |host| host.trim().to_owned());
-        let event = Told::of(self.exit_code);
+        let (host, event) = (&self.host, Told::of(self.exit_code));
         let (operation, database) = (&self.operation, hidden(&self.database));
         let how = match event {
             Told::Failure => "failed",

@@ -17,6 +17,7 @@ use crate::words::typed;
 /// Whom to tell of the end of this command.
 pub struct Notifier {
     notify: Option<Notify>,
+    host: String,
     operation: String,
     database: String,
 }
@@ -27,6 +28,7 @@ impl Notifier {
         let database = subject(&cli.command);
         Self {
             notify: cli.global.notify.clone().filter(|_| database.is_some()),
+            host: cli.global.host(),
             operation: cli.global.command.clone(),
             database: database.unwrap_or_default(),
         }
@@ -45,6 +47,7 @@ impl Notifier {
         }
         let said = output::so_far();
         let end = CommandEnd {
+            host: self.host.clone(),
             operation: self.operation.clone(),
             database: self.database.clone(),
             exit_code,

@@ -258,7 +258,7 @@ fn a_stripe_is_of_one_database() {
         let id = id_of(&set);
         let is = format!(
             "is one stripe, which is of one set: {id} of shop.db (SQLite, {})",
-            place.arg("shop.db")
+            place.key("shop.db")
         );
         assert!(printed.contains(&is), "{words:?}: {printed}");
         assert!(printed.contains("hint: --set and --database"), "{printed}");

@@ -256,10 +256,8 @@ fn stand_of(
         after_nanos: by_nanos,
         by_nanos,
     };
-    let DatabaseKey { host, path } = capture.key();
     let about = StandAbout {
-        host,
-        path,
+        key: capture.key(),
         standing,
         lost,
     };

@@ -203,7 +203,7 @@ fn found_in(
         let Some(Record::Stand(first, about)) = reader.next_of_object()? else {
             continue;
         };
-        *key = about.key();
+        *key = about.key;
         lost = about.lost.or(lost);
         let last = last_of(&mut reader, &objects)?.unwrap_or(first);
         runs.push(CommitRun {

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// A database's file: the name of its machine, and its path there.
 ///
 /// ```
@@ -10,9 +12,10 @@ use std::fmt;
 /// let key = DatabaseKey { host: "app1".into(), path: "/srv/shop.db".into() };
 /// assert_eq!(key.to_string(), "app1:/srv/shop.db");
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DatabaseKey {
-    /// The machine. It has no slash in it. Empty in sets that do not say it.
+    /// The machine. It has no slash in it. Empty in sets and log that do not say it.
+    #[serde(default)]
     pub host: String,
     /// The absolute path, without symbolic links.
     pub path: String,

@@ -7,26 +7,14 @@ use windlass_sqlite::{DatabaseKey, LogPoint, Standing};
 /// What a stand says besides its head.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandAbout {
-    /// The machine of the database; empty in log that does not say it.
-    #[serde(default)]
-    pub host: String,
     /// The database.
-    pub path: String,
+    #[serde(flatten)]
+    pub key: DatabaseKey,
     /// Where the state stands.
     pub standing: Standing,
     /// Why the timeline begins, if something before it may be lost.
     #[serde(default)]
     pub lost: Option<String>,
-}
-
-impl StandAbout {
-    /// Which database it is.
-    pub fn key(&self) -> DatabaseKey {
-        DatabaseKey {
-            host: self.host.clone(),
-            path: self.path.clone(),
-        }
-    }
 }
 
 /// The commit at which a record stands.

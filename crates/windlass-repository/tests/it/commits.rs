@@ -62,8 +62,7 @@ impl Captured {
             by_nanos: 1,
         };
         let about = StandAbout {
-            host: String::new(),
-            path: self.capture.path().to_string_lossy().into_owned(),
+            key: self.capture.key(),
             standing,
             lost: None,
         };

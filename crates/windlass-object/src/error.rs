@@ -187,25 +187,31 @@ pub(crate) fn fault_of(error: &object_store::Error) -> Fault {
         E::NotFound { .. } => Fault::Missing,
         E::AlreadyExists { .. } | E::Precondition { .. } => Fault::Exists,
         E::PermissionDenied { .. } | E::Unauthenticated { .. } => Fault::Denied,
-        E::Generic { .. } if code_of_one(&chain(error)).is_some() => {
-            match code_of_one(&chain(error)).unwrap_or_default() {
-                "InternalError" | "SlowDown" | "ServiceUnavailable" | "OperationAborted"
-                | "429" | "500" | "503" => Fault::Passing,
-                "NoSuchKey" => Fault::Missing,
-                _ => Fault::Denied,
-            }
-        }
-        E::Generic { .. } => match status(error) {
+        E::Generic { .. } => fault_of_generic(error),
+        _ => Fault::Refused,
+    }
+}
+
+/// The kind of a failure that only its text tells.
+fn fault_of_generic(error: &object_store::Error) -> Fault {
+    let text = chain(error);
+    match code_of_one(&text) {
+        Some(
+            "InternalError" | "SlowDown" | "ServiceUnavailable" | "OperationAborted" | "429"
+            | "500" | "503",
+        ) => Fault::Passing,
+        Some("NoSuchKey") => Fault::Missing,
+        Some(_) => Fault::Denied,
+        None => match status(error) {
             // The server gave up on a slow request.
-            Some(400) if chain(error).contains("RequestTimeout") => Fault::Passing,
+            Some(400) if text.contains("RequestTimeout") => Fault::Passing,
             Some(401 | 403) => Fault::Denied,
             Some(status) if status != 408 && status != 429 && (300..500).contains(&status) => {
                 Fault::Refused
             }
-            _ if is_lasting(&chain(error)) => Fault::Refused,
+            _ if is_lasting(&text) => Fault::Refused,
             _ => Fault::Passing,
         },
-        _ => Fault::Refused,
     }
 }
 

@@ -13,8 +13,6 @@
 //! - A reader without the right to write leaves no note, and reads all the same.
 
 use std::collections::BTreeSet;
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -31,7 +29,7 @@ use crate::error::{Fault, ObjectError};
 use crate::layout::{READERS, below};
 use crate::location::Location;
 use crate::marker::Writer;
-use crate::request::path;
+use crate::request::{path, random};
 use crate::storage::{Buckets, nanos};
 
 /// How often a reader says again that it reads.
@@ -173,7 +171,5 @@ fn is_refused(error: &ObjectError) -> bool {
 
 /// A name that no other note has.
 fn random_name() -> String {
-    // The keys of each RandomState are random.
-    let random = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", random(), random())
 }

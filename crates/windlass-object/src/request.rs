@@ -35,14 +35,17 @@ impl Backoff {
     }
 
     pub(crate) fn next(&mut self) -> Duration {
-        // The keys of each RandomState are random.
-        let random = RandomState::new().build_hasher().finish() % 1024;
-        let share = f64::from(u32::try_from(random).unwrap_or(512)) / 1024.0;
+        let share = f64::from(u32::try_from(random() % 1024).unwrap_or(512)) / 1024.0;
         let most = self.last.mul_f64(3.0).min(BACKOFF_MOST);
         let wait = BACKOFF_FIRST + most.saturating_sub(BACKOFF_FIRST).mul_f64(share);
         self.last = wait.max(BACKOFF_FIRST);
         wait
     }
+}
+
+/// A number that nobody foresees. The keys of each RandomState are random.
+pub(crate) fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 /// The path of a key.

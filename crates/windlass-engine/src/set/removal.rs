@@ -100,11 +100,18 @@ pub fn hide(storage: &dyn Storage, set: &SetEntry) -> Result<(), EngineError> {
 
 /// Shows a set again that was hidden.
 pub fn show(storage: &dyn Storage, set: &SetEntry) -> Result<(), EngineError> {
-    for mark in &set.hidden {
-        let removed = storage.remove(&mark.location);
-        removed.map_err(fault(DeviceOperation::Remove, &mark.location))?;
-    }
-    Ok(())
+    remove_marks(storage, set.hidden.iter().map(|mark| &*mark.location))
+}
+
+/// Removes all these marks.
+fn remove_marks<'a>(
+    storage: &dyn Storage,
+    mut marks: impl Iterator<Item = &'a Path>,
+) -> Result<(), EngineError> {
+    marks.try_for_each(|mark| {
+        let removed = storage.remove(mark);
+        removed.map_err(fault(DeviceOperation::Remove, mark))
+    })
 }
 
 /// Writes all these marks, or none.
@@ -177,11 +184,7 @@ impl Removal {
 
     /// Removes the marks that are there. Then the set stays, whatever is left of it.
     pub fn give_up(&self, storage: &dyn Storage) -> Result<(), EngineError> {
-        for mark in &self.marks {
-            let removed = storage.remove(mark);
-            removed.map_err(fault(DeviceOperation::Remove, mark))?;
-        }
-        Ok(())
+        remove_marks(storage, self.marks.iter().map(|mark| &**mark))
     }
 }
 
@@ -204,8 +207,8 @@ impl MarkedRemoval {
         let mut is_begun = false;
         for place in places {
             let stripes = removal.stripes.iter();
-            let stripes: Vec<_> = stripes.filter(|one| directory(one) == place).collect();
-            let stripes: Vec<_> = stripes.into_iter().cloned().collect();
+            let stripes = stripes.filter(|one| directory(one) == place);
+            let stripes: Vec<_> = stripes.cloned().collect();
             let mut beside = vec![place.join(KeyFile::name(removal.set_id))];
             beside.extend(may_be_hidden.then(|| hidden_path(place, removal.set_id)));
             let going = Going {

@@ -77,6 +77,12 @@ impl ScheduleOutcome {
     pub fn is_unchanged(&self) -> bool {
         self.jobs.iter().all(|one| one.change == Change::Kept)
     }
+
+    /// The files that are there afterwards.
+    fn staying(&self) -> Vec<&UnitFile> {
+        let files = self.files.iter();
+        files.filter(|file| file.change != Change::Gone).collect()
+    }
 }
 
 /// Writes the units of the jobs, and removes those of jobs that are gone.
@@ -173,8 +179,7 @@ fn judge(outcome: &ScheduleOutcome, jobs: &[Job]) -> Result<bool, OperationError
     if find_program(systemd::ANALYZE).is_none() {
         return Ok(false);
     }
-    let files = outcome.files.iter();
-    let stay: Vec<_> = files.filter(|file| file.change != Change::Gone).collect();
+    let stay = outcome.staying();
     if !stay.is_empty() {
         systemd::verify(&stay)?;
     }
@@ -214,12 +219,7 @@ fn apply(request: &ScheduleRequest, outcome: &mut ScheduleOutcome) -> Result<(),
         let path = outcome.directory.join(&file.name);
         durable::sync_parent(&path).map_err(files::io("sync", &outcome.directory))?;
     }
-    let kept: Vec<_> = outcome.files.iter().collect();
-    let stay = timers(&kept);
-    let stay: Vec<_> = stay
-        .into_iter()
-        .filter(|name| !gone.iter().any(|file| file.name == *name))
-        .collect();
+    let stay = timers(&outcome.staying());
     if let Some(manager) = manager {
         outcome.activation = manager.enable(&stay, &timers(&changed))?;
     }

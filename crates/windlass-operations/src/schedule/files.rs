@@ -3,9 +3,10 @@
 //! Invariant: a file is the schedule's own only if it is a regular file whose first line says so. A
 //! link is none: it is what an administrator masks a unit with.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
+
+use windlass_engine::read_regular_at_most;
 
 use super::error::ScheduleError;
 use super::job::{Change, UnitFile};
@@ -74,10 +75,7 @@ fn text_at(path: &Path) -> Result<Found, ScheduleError> {
         Ok(found) if !found.is_file() || found.len() > BYTES_MAX => return Ok(Found::Other),
         Ok(_) => {}
     }
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(io("read", path))?;
-    let read = file.take(BYTES_MAX).read_to_end(&mut bytes);
-    read.map_err(io("read", path))?;
+    let bytes = read_regular_at_most(path, BYTES_MAX).map_err(io("read", path))?;
     Ok(String::from_utf8(bytes).map_or(Found::Other, Found::Text))
 }
 

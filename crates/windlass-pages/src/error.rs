@@ -35,6 +35,6 @@ pub enum PagesError {
 }
 
 /// An error about streams that contradict themselves.
-pub(crate) fn invalid(what: &'static str) -> PagesError {
+pub(crate) const fn invalid(what: &'static str) -> PagesError {
     PagesError::Invalid { what }
 }

@@ -289,6 +289,15 @@ pub(crate) fn decode(
     into: &mut Vec<i64>,
 ) -> Result<(), PagesError> {
     into.clear();
+    append(source, count, into)
+}
+
+/// The same behind what is in `into`.
+pub(crate) fn append(
+    source: &mut Source<'_>,
+    count: usize,
+    into: &mut Vec<i64>,
+) -> Result<(), PagesError> {
     if count == 0 {
         return Ok(());
     }
@@ -296,7 +305,7 @@ pub(crate) fn decode(
     match source.byte()? {
         SAME => {
             let number = source.signed()?;
-            into.resize(count, number);
+            into.resize(into.len() + count, number);
             Ok(())
         }
         tag @ PACKED..DICTIONARY => take_packed(tag - PACKED, source, count, into),
@@ -327,13 +336,14 @@ fn take_packed(
         width,
     };
     let code = |number| packing.code(number);
+    let start = into.len();
     match signed {
         false => take_codes(width, source, count, into, offset, code)?,
         true => take_codes(width, source, count, into, both, code)?,
     }
     if differences {
         let mut before = first;
-        for number in into.iter_mut() {
+        for number in &mut into[start..] {
             let next = number.wrapping_add(before);
             // Each number moves down by one, to make room for the first.
             *number = std::mem::replace(&mut before, next);
@@ -363,7 +373,7 @@ fn take_codes(
 ) -> Result<(), PagesError> {
     let bytes = bits::packed_bytes(count, width).ok_or(PagesError::Truncated)?;
     let packed = source.packed(bytes)?;
-    into.clear();
+    let start = into.len();
     into.reserve(count + 1);
     bits::unpack(packed, count, width, into, &of);
     if width > bits::NARROW_MAX {
@@ -373,7 +383,7 @@ fn take_codes(
     for _ in 0..source.number()? {
         let at = index(source.number()?).saturating_add(next);
         let upper = source.number()? << width;
-        let number = into.get_mut(at);
+        let number = into[start..].get_mut(at);
         let number = number.ok_or(invalid("an exception is behind the end of its column"))?;
         *number = of(code(*number) | upper);
         next = at + 1;
@@ -395,8 +405,9 @@ fn take_dictionary(
     }
     let width = take_width(source)?;
     let (as_number, as_code) = (u64::cast_signed, i64::cast_unsigned);
+    let start = into.len();
     take_codes(width, source, count, into, as_number, as_code)?;
-    for code in into.iter_mut() {
+    for code in &mut into[start..] {
         let entry = entries.get(index(code.cast_unsigned()));
         *code = *entry.ok_or(invalid("a number is not in the dictionary"))?;
     }

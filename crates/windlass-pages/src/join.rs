@@ -117,7 +117,8 @@ fn take_column<'a>(
             if has_forms {
                 integers::decode(source, count, &mut values.forms)?;
             }
-            let bytes = texts_back::decode(source, count, &mut values.spans, arena)?;
+            values.spans.clear();
+            let bytes = texts_back::append(source, count, &mut values.spans, arena)?;
             Ok((bytes, has_forms))
         }
     }

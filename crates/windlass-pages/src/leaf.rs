@@ -10,7 +10,7 @@
 //! Numbers that SQLite writes as varints are only read if they are as short as they can be, so that
 //! writing them gives the same bytes.
 
-use crate::number::{low_u8, low_u32, u64_at};
+use crate::number::{index, low_u8, low_u32, u64_at};
 
 pub(crate) const HEADER_BYTES: usize = 8;
 pub(crate) const POINTER_BYTES: usize = 2;
@@ -69,60 +69,85 @@ impl Form {
     }
 }
 
-/// Reads a varint: its value, and where it ends.
+/// A varint that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Varint {
+    pub(crate) value: u64,
+    /// Where it ends.
+    pub(crate) end: usize,
+    /// Whether it is as short as SQLite writes it.
+    pub(crate) is_short: bool,
+}
+
+/// Reads a varint.
 #[inline]
-pub(crate) fn varint(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
+pub(crate) fn varint(bytes: &[u8], at: usize) -> Option<Varint> {
     let first = *bytes.get(at)?;
     if first < 0x80 {
-        return Some((first.into(), at + 1));
+        return Some(Varint {
+            value: first.into(),
+            end: at + 1,
+            is_short: true,
+        });
     }
     let mut value = u64::from(first & 0x7F);
     for next in at + 1..at + 8 {
         let byte = *bytes.get(next)?;
         value = value << 7 | u64::from(byte & 0x7F);
         if byte < 0x80 {
-            return Some((value, next + 1));
+            return Some(Varint {
+                value,
+                end: next + 1,
+                is_short: first != 0x80,
+            });
         }
     }
     let last = *bytes.get(at + 8)?;
-    Some((value << 8 | u64::from(last), at + 9))
+    let value = value << 8 | u64::from(last);
+    Some(Varint {
+        value,
+        end: at + VARINT_BYTES_MAX,
+        // Eight bytes have 56 bits.
+        is_short: value >> 56 > 0,
+    })
 }
 
-/// How long SQLite writes a varint.
-#[inline]
-pub(crate) fn varint_bytes(value: u64) -> usize {
-    let bits = (64 - value.leading_zeros()).max(1) as usize;
-    bits.div_ceil(7).min(9)
-}
+const VARINT_BYTES_MAX: usize = 9;
 
+/// Writes a varint that ends at `end`, and returns where it begins. There is room for nine bytes.
 #[inline]
-pub(crate) fn put_varint(value: u64, into: &mut Vec<u8>) {
+pub(crate) fn put_varint(value: u64, room: &mut [u8], end: usize) -> usize {
     if value < 0x80 {
-        into.push(low_u8(value));
-        return;
+        room[end - 1] = low_u8(value);
+        return end - 1;
     }
-    put_long_varint(value, into);
+    put_long_varint(value, room, end)
 }
 
-fn put_long_varint(value: u64, into: &mut Vec<u8>) {
-    let bytes = varint_bytes(value);
-    if bytes == 9 {
-        for group in (0..8).rev() {
-            into.push(low_u8(value >> (8 + 7 * group)) | 0x80);
-        }
-        into.push(low_u8(value));
-        return;
+fn put_long_varint(value: u64, room: &mut [u8], end: usize) -> usize {
+    // Only the last of nine bytes has eight bits of the number, and the others are all there.
+    let is_longest = value >> 56 > 0;
+    let last_bits = if is_longest { 8 } else { 7 };
+    let mut at = end - 1;
+    room[at] = low_u8(value & ((1 << last_bits) - 1));
+    let mut rest = value >> last_bits;
+    while rest > 0 || (is_longest && at + VARINT_BYTES_MAX > end) {
+        at -= 1;
+        room[at] = low_u8(rest) | 0x80;
+        rest >>= 7;
     }
-    for group in (1..bytes).rev() {
-        into.push(low_u8(value >> (7 * group)) | 0x80);
-    }
-    into.push(low_u8(value) & 0x7F);
+    at
 }
 
 /// How long the header of a record is if its serial types have so many bytes.
+#[inline]
 pub(crate) fn header_bytes(types: usize) -> usize {
-    let alone = types + varint_bytes(types as u64);
-    types + varint_bytes(alone as u64)
+    // The length counts its own bytes too. No page has a record with a header of 2^21 bytes.
+    match types {
+        ..0x7F => types + 1,
+        0x7F..0x3FFE => types + 2,
+        _ => types + 3,
+    }
 }
 
 /// What kind of value a column has.
@@ -136,6 +161,47 @@ pub(crate) mod kind {
     /// And the serial types 1 to 6: integers that are longer than they need to be.
     pub(crate) const LONG: u8 = 4;
     pub(crate) const COUNT: u8 = 11;
+    /// No value has this serial type.
+    pub(crate) const IMPOSSIBLE: u8 = 0x80;
+}
+
+/// What a serial type of one byte says of its value: its kind, if an integer is as short as it can
+/// be, and how many bytes it has.
+pub(crate) static SERIALS: [(u8, u8); 128] = {
+    let mut table = [(kind::IMPOSSIBLE, 0); 128];
+    let mut serial = 0;
+    while serial < 128 {
+        let (kind, bytes) = match serial {
+            0 => (kind::NULL, 0),
+            SERIAL_REAL => (kind::REAL, 8),
+            1..=9 => (kind::INTEGER, INTEGER_BYTES[serial as usize]),
+            10 | 11 => (kind::IMPOSSIBLE, 0),
+            _ if serial % 2 == 0 => (kind::BLOB, (serial - 12) / 2),
+            _ => (kind::TEXT, (serial - 12) / 2),
+        };
+        table[serial as usize] = (kind, bytes);
+        serial += 1;
+    }
+    table
+};
+
+/// The magnitude that an integer has at least if this serial type is the shortest for it.
+static LEAST: [u64; 16] = {
+    let mut table = [0; 16];
+    let mut serial = 2;
+    while serial <= 6 {
+        table[serial] = 1 << (8 * INTEGER_BYTES[serial - 1] - 1);
+        serial += 1;
+    }
+    table
+};
+
+/// Whether SQLite gives an integer this serial type, with which it was read.
+#[inline]
+pub(crate) fn is_shortest(number: i64, serial: u8) -> bool {
+    let magnitude = (number ^ (number >> 63)).cast_unsigned();
+    let has_bytes = number.cast_unsigned() > 1 || serial >= SERIAL_ZERO;
+    (magnitude >= LEAST[usize::from(serial & 15)]) & has_bytes
 }
 
 pub(crate) const SERIAL_REAL: u8 = 7;
@@ -145,41 +211,66 @@ const SERIAL_ZERO: u8 = 8;
 pub(crate) const SERIAL_BLOB: u64 = 12;
 pub(crate) const SERIAL_TEXT: u64 = 13;
 
-/// The serial type that SQLite gives an integer.
+/// How many bytes a text or a blob with this serial type has.
 #[inline]
-pub(crate) fn shortest_type(number: i64) -> u8 {
-    if number == 0 || number == 1 {
-        return SERIAL_ZERO + low_u8(number.cast_unsigned());
-    }
-    let bits = 65 - (number ^ (number >> 63)).leading_zeros();
-    match bits {
-        0..=8 => 1,
-        9..=16 => 2,
-        17..=24 => 3,
-        25..=32 => 4,
-        33..=48 => 5,
-        _ => 6,
-    }
+pub(crate) fn text_bytes(serial: u32) -> u32 {
+    const FIRST: u32 = 12;
+    (serial - FIRST) / 2
 }
+
+/// The serial type that SQLite gives an integer.
+#[cfg(test)]
+pub(crate) fn shortest_type(number: i64) -> u8 {
+    shortest(number).0
+}
+
+/// The shortest serial type and its bytes, by the leading zeros of a number without its sign (1 to
+/// 64). Behind them are those of the numbers 0 and 1. The length is a power of two, so that the
+/// compiler sees that every index is inside.
+static SHORTEST: [(u8, u8); 128] = {
+    let mut table = [(0, 0); 128];
+    let mut zeros = 0;
+    while zeros <= 64 {
+        table[zeros] = match 65 - zeros {
+            ..=8 => (1, 1),
+            9..=16 => (2, 2),
+            17..=24 => (3, 3),
+            25..=32 => (4, 4),
+            33..=48 => (5, 6),
+            _ => (6, 8),
+        };
+        zeros += 1;
+    }
+    table[AT_ZERO] = (SERIAL_ZERO, 0);
+    table[AT_ZERO + 1] = (SERIAL_ZERO + 1, 0);
+    table
+};
+const AT_ZERO: usize = 65;
+
+/// The serial type that SQLite gives an integer, and how many bytes it then has.
+#[inline]
+pub(crate) fn shortest(number: i64) -> (u8, u8) {
+    let bits = number.cast_unsigned();
+    let at = match bits {
+        0 | 1 => AT_ZERO + index(bits),
+        _ => (number ^ (number >> 63)).leading_zeros() as usize,
+    };
+    SHORTEST[at & (SHORTEST.len() - 1)]
+}
+
+/// How many bytes an integer with each serial type has.
+static INTEGER_BYTES: [u8; 16] = [0, 1, 2, 3, 4, 6, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// How many bytes an integer with this serial type has.
 #[inline]
 pub(crate) fn integer_bytes(serial: u8) -> usize {
-    match serial {
-        1..=4 => serial.into(),
-        5 => 6,
-        6 => 8,
-        _ => 0,
-    }
+    INTEGER_BYTES[usize::from(serial & 15)].into()
 }
 
 /// The integer at a place, from its highest byte to the lowest, all of which are there.
 #[inline]
 pub(crate) fn integer(raw: &[u8], at: usize, serial: u8) -> i64 {
     let bytes = integer_bytes(serial);
-    if bytes == 0 {
-        return i64::from(serial - SERIAL_ZERO);
-    }
     let word = match raw.get(at..at + 8) {
         Some(_) => u64_at(raw, at),
         None => {
@@ -188,7 +279,13 @@ pub(crate) fn integer(raw: &[u8], at: usize, serial: u8) -> i64 {
             u64::from_le_bytes(word)
         }
     };
-    word.swap_bytes().cast_signed() >> (64 - 8 * bytes)
+    let unused = 64 - 8 * bytes;
+    // Two steps, because a shift by 64 is none.
+    let number = word.swap_bytes().cast_signed() >> (unused / 2) >> (unused - unused / 2);
+    match bytes {
+        0 => i64::from(serial & 1),
+        _ => number,
+    }
 }
 
 pub(crate) fn u16_be(bytes: &[u8], at: usize) -> u16 {
@@ -226,11 +323,28 @@ mod tests {
         #[test]
         fn varints_come_back(value in any::<u64>(), shift in 0u32..64) {
             let value = value >> shift;
-            let mut bytes = Vec::new();
-            put_varint(value, &mut bytes);
-            prop_assert_eq!(bytes.len(), varint_bytes(value));
-            prop_assert_eq!(varint(&bytes, 0), Some((value, bytes.len())));
+            let mut room = [7; 12];
+            let start = put_varint(value, &mut room, 11);
+            prop_assert_eq!((room[start - 1], room[11]), (7, 7));
+            let bytes = &room[start..11];
+            let found = Varint { value, end: bytes.len(), is_short: true };
+            prop_assert_eq!(varint(bytes, 0), Some(found));
             prop_assert_eq!(varint(&bytes[..bytes.len() - 1], 0), None);
+        }
+
+        #[test]
+        fn a_varint_is_short_if_it_is_written_like_that(
+            bytes in prop::array::uniform9(any::<u8>()),
+        ) {
+            for start in 0..9 {
+                // Zeros before a number make it longer.
+                let mut bytes = bytes;
+                bytes[..start].fill(0x80);
+                let Some(found) = varint(&bytes, 0) else { unreachable!("nine bytes are enough") };
+                let mut room = [0; 9];
+                let start = put_varint(found.value, &mut room, 9);
+                prop_assert_eq!(found.is_short, room[start..] == bytes[..found.end]);
+            }
         }
 
         #[test]
@@ -240,6 +354,9 @@ mod tests {
             let bytes = integer_bytes(serial);
             let mut raw = number.to_be_bytes()[8 - bytes..].to_vec();
             prop_assert_eq!(integer(&raw, 0, serial), number);
+            for other in serial..=if serial < SERIAL_ZERO { 6 } else { serial } {
+                prop_assert_eq!(is_shortest(number, other), other == serial);
+            }
             raw.extend([7; 8]);
             prop_assert_eq!(integer(&raw, 0, serial), number);
         }

@@ -1,5 +1,6 @@
 //! Puts SQLite's leaves together.
 
+use crate::cells_back::{FRONT, Records};
 use crate::error::{PagesError, invalid};
 use crate::integers;
 use crate::leaf::{
@@ -7,9 +8,9 @@ use crate::leaf::{
     RAW, REMAINS, ZERO, is_table,
 };
 use crate::leaf_survey::Leaf;
-use crate::number::{index, low_u8, low_u16};
+use crate::number::{index, low_u8, low_u16, position};
 use crate::opaque::take_bytes;
-use crate::records_back::{RecordDecoder, Records};
+use crate::records_back::RecordDecoder;
 use crate::streams::Source;
 
 /// A leaf whose cells are still missing.
@@ -30,9 +31,9 @@ pub(crate) struct LeafRebuild {
     steps: Vec<i64>,
     gaps: Vec<i64>,
     records: RecordDecoder,
-    /// The cells of one page in the order of their keys, and where each ends.
-    cells: Vec<u8>,
-    ends: Vec<u32>,
+    /// The cells of one page from its end, in the order of their keys, and where each begins.
+    room: Vec<u8>,
+    starts: Vec<u32>,
     /// The cell with each place in the page, plus one.
     order: Vec<u32>,
 }
@@ -62,6 +63,7 @@ impl LeafRebuild {
         if remains > raw.len() {
             return Err(invalid("there are more bytes than the pages have"));
         }
+        self.room.resize(FRONT + form.usable, 0);
         let mut left = Left {
             steps: &self.steps,
             gaps: &self.gaps,
@@ -69,10 +71,19 @@ impl LeafRebuild {
         };
         for (number, (leaf, open)) in self.leaves.iter().zip(&self.open).enumerate() {
             let page = &mut raw[open.start..open.start + form.page_bytes];
-            let cells = (&mut self.cells, &mut self.ends);
-            write_cells(&mut records, number, *leaf, form, cells)?;
-            left.put_in_order(leaf.cells as usize, &mut self.order)?;
-            left.place(page, form, *open, &self.cells, &self.ends, &self.order)?;
+            let starts = &mut self.starts;
+            write_cells(&mut records, (number, *leaf), &mut self.room, starts)?;
+            let cells = Cells {
+                room: &self.room,
+                starts,
+            };
+            let (steps, gaps) = left.of_leaf(leaf.cells as usize);
+            if steps.iter().chain(gaps).all(|number| *number == 0) {
+                left.place_as_they_are(page, form, *open, cells)?;
+            } else {
+                put_in_order(steps, &mut self.order)?;
+                left.place(page, form, *open, cells, (gaps, &self.order))?;
+            }
         }
         if left.remains.is_empty() {
             return Ok(());
@@ -99,14 +110,11 @@ impl LeafRebuild {
                     kept = rest;
                 }
                 ZERO => page.fill(0),
-                PARSED | REMAINS => {
-                    page.fill(0);
-                    self.open.push(OpenLeaf {
-                        start: number * form.page_bytes,
-                        content: 0,
-                        has_remains: *kind == REMAINS,
-                    });
-                }
+                PARSED | REMAINS => self.open.push(OpenLeaf {
+                    start: number * form.page_bytes,
+                    content: 0,
+                    has_remains: *kind == REMAINS,
+                }),
                 _ => return Err(invalid("a page is of an unknown kind")),
             }
         }
@@ -163,44 +171,92 @@ fn put_u16(page: &mut [u8], at: usize, number: i64) {
     page[at..at + 2].copy_from_slice(&field.to_be_bytes());
 }
 
+/// The cells of a leaf. Each ends where the one before begins, the first at the end of the room,
+/// which has [`FRONT`] bytes before the page.
+#[derive(Clone, Copy)]
+struct Cells<'a> {
+    room: &'a [u8],
+    starts: &'a [u32],
+}
+
+impl<'a> Cells<'a> {
+    fn get(self, number: usize) -> &'a [u8] {
+        let end = match number {
+            0 => self.room.len(),
+            _ => self.starts[number - 1] as usize,
+        };
+        &self.room[self.starts[number] as usize..end]
+    }
+}
+
 /// Makes the cells of one leaf, which together are not longer than its page.
 fn write_cells(
     records: &mut Records<'_>,
-    number: usize,
-    leaf: Leaf,
-    form: Form,
-    (cells, ends): (&mut Vec<u8>, &mut Vec<u32>),
+    (number, leaf): (usize, Leaf),
+    room: &mut [u8],
+    starts: &mut Vec<u32>,
 ) -> Result<(), PagesError> {
-    cells.clear();
-    ends.clear();
+    starts.clear();
+    let mut end = room.len();
     for _ in 0..leaf.cells {
-        records.write(number, leaf.is_table, form.usable, cells)?;
-        if cells.len() > form.usable {
-            return Err(invalid("a page has more bytes in its cells than room"));
-        }
-        ends.push(crate::number::position(cells.len()));
+        end = records.write(number, leaf.is_table, room, end)?;
+        starts.push(position(end));
     }
     Ok(())
 }
 
-impl Left<'_> {
-    /// Finds which cell has which place in the next page.
-    fn put_in_order(&mut self, count: usize, order: &mut Vec<u32>) -> Result<(), PagesError> {
-        let (steps, rest) = self.steps.split_at(count);
-        self.steps = rest;
-        order.clear();
-        order.resize(count, 0);
-        let mut expected = 0i64;
-        for (number, step) in (1u32..).zip(steps) {
-            let rank = expected.wrapping_add(*step);
-            let place = order.get_mut(index(rank.cast_unsigned()));
-            let place = place.ok_or(invalid("a cell has an impossible place"))?;
-            if std::mem::replace(place, number) != 0 {
-                return Err(invalid("two cells have the same place"));
-            }
-            expected = rank + 1;
+/// Finds which cell has which place in a page.
+fn put_in_order(steps: &[i64], order: &mut Vec<u32>) -> Result<(), PagesError> {
+    order.clear();
+    order.resize(steps.len(), 0);
+    let mut expected = 0i64;
+    for (number, step) in (1u32..).zip(steps) {
+        let rank = expected.wrapping_add(*step);
+        let place = order.get_mut(index(rank.cast_unsigned()));
+        let place = place.ok_or(invalid("a cell has an impossible place"))?;
+        if std::mem::replace(place, number) != 0 {
+            return Err(invalid("two cells have the same place"));
         }
-        Ok(())
+        expected = rank + 1;
+    }
+    Ok(())
+}
+
+const OUTSIDE: PagesError = invalid("a cell is outside of its page");
+
+impl<'a> Left<'a> {
+    /// The steps and the gaps of the next leaf.
+    fn of_leaf(&mut self, cells: usize) -> (&'a [i64], &'a [i64]) {
+        let (steps, gaps);
+        (steps, self.steps) = self.steps.split_at(cells);
+        (gaps, self.gaps) = self.gaps.split_at(cells);
+        (steps, gaps)
+    }
+
+    /// Writes cells, pointers and remains of a page whose cells lie without gaps, in the order of
+    /// their keys. Most pages are such, and their room is as it will be in the page.
+    fn place_as_they_are(
+        &mut self,
+        page: &mut [u8],
+        form: Form,
+        open: OpenLeaf,
+        cells: Cells<'_>,
+    ) -> Result<(), PagesError> {
+        let lowest = cells
+            .starts
+            .last()
+            .map_or(form.usable, |start| *start as usize - FRONT);
+        let pointers_end = HEADER_BYTES + POINTER_BYTES * cells.starts.len();
+        if lowest < pointers_end {
+            return Err(OUTSIDE);
+        }
+        page[lowest..form.usable].copy_from_slice(&cells.room[FRONT + lowest..]);
+        let pointers = page[HEADER_BYTES..pointers_end].chunks_exact_mut(POINTER_BYTES);
+        for (pointer, start) in pointers.zip(cells.starts) {
+            let field = low_u16(u64::from(*start) - FRONT as u64);
+            pointer.copy_from_slice(&field.to_be_bytes());
+        }
+        self.end_page(page, open, pointers_end, lowest)
     }
 
     /// Writes cells, pointers and remains of a page.
@@ -209,44 +265,47 @@ impl Left<'_> {
         page: &mut [u8],
         form: Form,
         open: OpenLeaf,
-        cells: &[u8],
-        ends: &[u32],
-        order: &[u32],
+        cells: Cells<'_>,
+        (gaps, order): (&[i64], &[u32]),
     ) -> Result<(), PagesError> {
-        let (gaps, rest) = self.gaps.split_at(order.len());
-        self.gaps = rest;
         let pointers_end = HEADER_BYTES + POINTER_BYTES * order.len();
         let mut end = form.usable;
         for (number, gap) in order.iter().zip(gaps) {
             let number = *number as usize - 1;
-            let from = if number == 0 {
-                0
-            } else {
-                ends[number - 1] as usize
-            };
-            let cell = &cells[from..ends[number] as usize];
+            let cell = cells.get(number);
             let gap = index(gap.cast_unsigned());
             let start = end
                 .checked_sub(gap)
                 .and_then(|at| at.checked_sub(cell.len()));
             let start = start.filter(|start| *start >= pointers_end);
-            let start = start.ok_or(invalid("a cell is outside of its page"))?;
+            let start = start.ok_or(OUTSIDE)?;
             page[start..start + cell.len()].copy_from_slice(cell);
             put_u16(page, HEADER_BYTES + POINTER_BYTES * number, start as i64);
-            if open.has_remains {
-                self.put_remains(&mut page[end - gap..end])?;
-            }
+            self.put_remains(&mut page[end - gap..end], open)?;
             end = start;
         }
-        let lowest = end as i64;
-        put_u16(page, CONTENT_AT, open.content.wrapping_add(lowest & 0xFFFF));
-        if open.has_remains {
-            self.put_remains(&mut page[pointers_end..end])?;
-        }
-        Ok(())
+        self.end_page(page, open, pointers_end, end)
     }
 
-    fn put_remains(&mut self, range: &mut [u8]) -> Result<(), PagesError> {
+    /// Writes what is left of a page when the place of its lowest cell is known.
+    fn end_page(
+        &mut self,
+        page: &mut [u8],
+        open: OpenLeaf,
+        pointers_end: usize,
+        lowest: usize,
+    ) -> Result<(), PagesError> {
+        let content = open.content.wrapping_add(lowest as i64 & 0xFFFF);
+        put_u16(page, CONTENT_AT, content);
+        self.put_remains(&mut page[pointers_end..lowest], open)
+    }
+
+    /// Writes the next bytes that nothing covers.
+    fn put_remains(&mut self, range: &mut [u8], open: OpenLeaf) -> Result<(), PagesError> {
+        if !open.has_remains {
+            range.fill(0);
+            return Ok(());
+        }
         let bytes = self.remains.split_at_checked(range.len());
         let (bytes, rest) = bytes.ok_or(PagesError::Truncated)?;
         self.remains = rest;

@@ -3,7 +3,7 @@
 use crate::integers::IntegerEncoder;
 use crate::leaf::{
     CONTENT_AT, COUNT_AT, FRAGMENTS_AT, FREEBLOCK_AT, Form, HEADER_BYTES, PARSED, POINTER_BYTES,
-    RAW, REMAINS, ZERO, is_table, u16_be, varint, varint_bytes,
+    RAW, REMAINS, ZERO, is_table, u16_be, varint,
 };
 use crate::number::{is_zero, position};
 use crate::opaque::put_bytes;
@@ -233,13 +233,15 @@ fn between(page: &[u8], start: usize, from: u32, to: u32) -> &[u8] {
 /// The cell at a place of a page. `None` if it ends outside.
 #[inline]
 fn cell(start: usize, usable: &[u8], at: usize, form: Form, is_table: bool) -> Option<Cell> {
-    let (payload, next) = varint(usable, at)?;
-    let mut is_short = next - at == varint_bytes(payload);
-    let (mut rowid, mut record) = (0, next);
+    let payload = varint(usable, at)?;
+    let (mut is_short, mut record) = (payload.is_short, payload.end);
+    let mut rowid = 0;
     if is_table {
-        (rowid, record) = varint(usable, next)?;
-        is_short = is_short && record - next == varint_bytes(rowid);
+        let found = varint(usable, record)?;
+        is_short = is_short && found.is_short;
+        (rowid, record) = (found.value, found.end);
     }
+    let payload = payload.value;
     let (local, goes_on) = form.local(is_table, payload);
     let end = record + local + if goes_on { 4 } else { 0 };
     if end > usable.len() {

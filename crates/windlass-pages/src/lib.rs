@@ -37,12 +37,15 @@
 mod attributes;
 mod bits;
 mod btree;
+mod cells_back;
 mod choice;
 mod covered;
 mod cut;
 mod decoder;
+mod digits;
 mod encoder;
 mod error;
+mod forms;
 mod frame;
 mod heap;
 mod integers;

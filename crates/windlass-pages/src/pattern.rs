@@ -7,6 +7,7 @@
 //! Invariants
 //! - A text that is read as a number is what writing the number gives.
 
+use crate::digits::{DigitText, as_text};
 use crate::error::{PagesError, invalid};
 use crate::number::low_u8;
 use crate::streams::{Source, Streams};
@@ -22,7 +23,7 @@ const DECIMAL: u8 = 0;
 const DIGITS: u8 = 1;
 
 /// What all texts of a column have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern<'a> {
     Decimal {
         before: &'a [u8],
@@ -30,8 +31,12 @@ pub(crate) enum Pattern<'a> {
         /// Digits behind the point; without any there is no point.
         scale: usize,
     },
-    /// The first text; its digits stand for any.
-    Digits(&'a [u8]),
+    Digits {
+        /// The first text; its digits stand for any.
+        first: &'a [u8],
+        /// The same as a word.
+        word: Option<Box<DigitText>>,
+    },
 }
 
 impl<'a> Pattern<'a> {
@@ -70,7 +75,10 @@ impl<'a> Pattern<'a> {
     pub(crate) fn digits(text: &'a [u8]) -> Option<Self> {
         let digits = text.iter().filter(|byte| byte.is_ascii_digit()).count();
         let fits = text.len() <= PLACES_MAX && (1..=DIGITS_MAX).contains(&digits);
-        fits.then_some(Self::Digits(text))
+        fits.then(|| Self::Digits {
+            first: text,
+            word: DigitText::new(text).map(Box::new),
+        })
     }
 
     /// The number of a text. `None` if it does not follow the pattern.
@@ -85,7 +93,10 @@ impl<'a> Pattern<'a> {
                 let text = text.strip_prefix(*before)?.strip_suffix(*behind)?;
                 read_decimal(text, before.is_empty(), *scale)
             }
-            Self::Digits(first) => read_digits(text, first),
+            Self::Digits { first, word } => match word {
+                Some(word) => word.read(text),
+                None => read_digits(text, first),
+            },
         }
     }
 
@@ -103,7 +114,10 @@ impl<'a> Pattern<'a> {
                 into.extend_from_slice(behind);
                 Some(())
             }
-            Self::Digits(first) => write_digits(number, first, into),
+            Self::Digits { first, word } => match word {
+                Some(word) => word.write(number, into),
+                None => write_digits(number, first, into),
+            },
         }
     }
 
@@ -111,7 +125,7 @@ impl<'a> Pattern<'a> {
     pub(crate) fn bytes_max(&self) -> usize {
         match self {
             Self::Decimal { before, behind, .. } => before.len() + behind.len() + DIGITS_MAX + 3,
-            Self::Digits(first) => first.len(),
+            Self::Digits { first, .. } => first.len(),
         }
     }
 
@@ -131,7 +145,7 @@ impl<'a> Pattern<'a> {
                 streams.byte(DECIMAL);
                 streams.byte(low_u8(*scale as u64));
             }
-            Self::Digits(first) => {
+            Self::Digits { first, .. } => {
                 put(first);
                 put(&[]);
                 streams.byte(DIGITS);
@@ -194,25 +208,22 @@ fn read_decimal(text: &[u8], may_be_negative: bool, scale: usize) -> Option<i64>
 
 #[inline]
 fn write_decimal(number: i64, scale: usize, into: &mut Vec<u8>) -> Option<()> {
-    let mut text = [0; DIGITS_MAX + 3];
-    let mut at = text.len();
-    let mut rest = number.unsigned_abs();
-    let mut digits = 0;
-    while rest > 0 || digits <= scale {
-        if digits == scale && scale > 0 {
-            at = at.checked_sub(1)?;
-            text[at] = b'.';
-        }
-        at = at.checked_sub(1)?;
-        text[at] = b'0' + low_u8(rest % 10);
-        rest /= 10;
-        digits += 1;
-    }
+    let digits = as_text(number.unsigned_abs());
+    let zeros = digits.iter().position(|digit| *digit != b'0');
+    // At least one digit stands before the point.
+    let (first, point) = (
+        zeros.unwrap_or(digits.len()),
+        digits.len().checked_sub(scale)?,
+    );
+    let first = first.min(point.checked_sub(1)?);
     if number < 0 {
-        at = at.checked_sub(1)?;
-        text[at] = b'-';
+        into.push(b'-');
     }
-    into.extend_from_slice(&text[at..]);
+    into.extend_from_slice(&digits[first..point]);
+    if scale > 0 {
+        into.push(b'.');
+        into.extend_from_slice(&digits[point..]);
+    }
     Some(())
 }
 
@@ -256,7 +267,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn reads(pattern: Pattern<'_>, text: &str) -> Option<i64> {
+    fn reads(pattern: &Pattern<'_>, text: &str) -> Option<i64> {
         let number = pattern.read(text.as_bytes())?;
         let mut again = Vec::new();
         pattern.write(number, &mut again).unwrap();
@@ -268,30 +279,30 @@ mod tests {
     #[test]
     fn decimal_numbers_are_found_in_texts() {
         let price = Pattern::decimal(b"33078.94").unwrap();
-        assert_eq!(reads(price, "33078.94"), Some(3_307_894));
-        assert_eq!(reads(price, "-0.04"), Some(-4));
-        assert_eq!(reads(price, "0.00"), Some(0));
+        assert_eq!(reads(&price, "33078.94"), Some(3_307_894));
+        assert_eq!(reads(&price, "-0.04"), Some(-4));
+        assert_eq!(reads(&price, "0.00"), Some(0));
         for other in [
             "", "-0.00", "1", "1.0", "01.00", ".50", "1.000", "1e.00", "--1.00", "1.0a",
         ] {
-            assert_eq!(reads(price, other), None, "{other}");
+            assert_eq!(reads(&price, other), None, "{other}");
         }
         let user = Pattern::decimal(b"user_17@example").unwrap();
-        assert_eq!(reads(user, "user_4@example"), Some(4));
-        assert_eq!(reads(user, "user_-4@example"), None);
-        assert_eq!(reads(user, "user_"), None);
+        assert_eq!(reads(&user, "user_4@example"), Some(4));
+        assert_eq!(reads(&user, "user_-4@example"), None);
+        assert_eq!(reads(&user, "user_"), None);
         assert_eq!(Pattern::decimal(b"007"), None);
         assert_eq!(Pattern::decimal(b"no digit"), None);
-        assert_eq!(reads(Pattern::decimal(b"-5").unwrap(), "5"), Some(5));
+        assert_eq!(reads(&Pattern::decimal(b"-5").unwrap(), "5"), Some(5));
     }
 
     #[test]
     fn digits_are_found_at_their_places() {
         let phone = Pattern::digits(b"25-989-741-2988").unwrap();
-        assert_eq!(reads(phone, "00-000-000-0001"), Some(1));
-        assert_eq!(reads(phone, "99-999-999-9999"), Some(999_999_999_999));
-        assert_eq!(reads(phone, "99-999-999x9999"), None);
-        assert_eq!(reads(phone, "9-999-999-9999"), None);
+        assert_eq!(reads(&phone, "00-000-000-0001"), Some(1));
+        assert_eq!(reads(&phone, "99-999-999-9999"), Some(999_999_999_999));
+        assert_eq!(reads(&phone, "99-999-999x9999"), None);
+        assert_eq!(reads(&phone, "9-999-999-9999"), None);
         assert_eq!(Pattern::digits(b"1234567890123456789"), None);
         assert_eq!(Pattern::digits(b"none"), None);
     }
@@ -305,8 +316,8 @@ mod tests {
             let bytes = first.as_bytes();
             let patterns = [Pattern::decimal(bytes), Pattern::digits(bytes)];
             for pattern in patterns.into_iter().flatten() {
-                reads(pattern, &first).unwrap();
-                reads(pattern, &text);
+                reads(&pattern, &first).unwrap();
+                reads(&pattern, &text);
             }
         }
 
@@ -314,7 +325,7 @@ mod tests {
         fn no_number_makes_writing_panic(number in any::<i64>(), scale in 0usize..DIGITS_MAX) {
             let mut into = Vec::new();
             Pattern::Decimal { before: b"x", behind: b"", scale }.write(number, &mut into);
-            Pattern::Digits(b"12-3").write(number, &mut into);
+            Pattern::digits(b"12-3").unwrap().write(number, &mut into);
         }
     }
 }

@@ -8,15 +8,14 @@
 //! - A record is cut only if joining its values gives the same bytes. If not, no list has anything
 //!   of it, and its cell is kept as it is.
 
-use std::collections::HashMap;
-
+use crate::forms::Forms;
 use crate::integers::{IntegerEncoder, bytes_of};
 use crate::leaf::{
-    COLUMNS_MAX, SERIAL_BLOB, SERIAL_REAL, SERIAL_TEXT, VALUES_MAX, header_bytes, integer,
-    integer_bytes, kind, shortest_type, varint, varint_bytes,
+    COLUMNS_MAX, SERIAL_BLOB, SERIAL_TEXT, SERIALS, VALUES_MAX, header_bytes, integer,
+    integer_bytes, is_shortest, kind, text_bytes, varint,
 };
 use crate::leaf_survey::{Cell, Leaf};
-use crate::number::{low_u8, low_u32, position, u64_at};
+use crate::number::{index, low_u8, position, u64_at};
 use crate::opaque::Opaque;
 use crate::reals::RealEncoder;
 use crate::streams::Streams;
@@ -73,21 +72,13 @@ impl Group {
     }
 }
 
-/// A record that was read but is in no list yet.
+/// A record of which the header was read, and nothing is in any list yet.
 #[derive(Debug, Default)]
 struct Record {
     kinds: Vec<u8>,
-    /// An integer, the bits of a number, or where the value begins and its length.
-    values: Vec<(i64, u32)>,
-}
-
-/// The kinds of a record's values.
-#[derive(Clone, Copy, Debug, Default)]
-struct Form {
-    /// The first is 1.
-    number: i64,
-    from: usize,
-    to: usize,
+    serials: Vec<u32>,
+    /// Where its values begin.
+    body: usize,
 }
 
 /// The encoder's half.
@@ -98,12 +89,8 @@ pub(crate) struct RecordEncoder {
     groups_used: usize,
     leaf_groups: Vec<i64>,
     /// For each cell: 0 if it is kept, or the number of its record's form.
-    forms: Vec<i64>,
-    /// Where the kinds of a form are, and its number.
-    known: HashMap<Box<[u8]>, Form>,
-    /// The kinds of each form, one form after the other, and how many each has.
-    kinds: Vec<u8>,
-    kind_counts: Vec<u32>,
+    cell_forms: Vec<i64>,
+    forms: Forms,
     /// How many columns all groups have.
     columns: usize,
     opaque: Opaque,
@@ -127,7 +114,9 @@ impl RecordEncoder {
             self.leaf(raw, leaf.is_table, of_leaf);
             cells = rest;
         }
-        self.put_forms(integers, streams);
+        self.forms.put(&self.cell_forms, integers, streams);
+        streams.number(self.groups_used as u64);
+        integers.encode(&self.leaf_groups, 4, streams);
         self.opaque.put(integers, streams);
         for group in &self.groups[..self.groups_used] {
             put_group(
@@ -147,17 +136,14 @@ impl RecordEncoder {
             .for_each(Group::clear);
         self.groups_used = 0;
         self.leaf_groups.clear();
+        self.cell_forms.clear();
         self.forms.clear();
-        self.known.clear();
-        self.kinds.clear();
-        self.kind_counts.clear();
         self.columns = 0;
         self.opaque.clear();
     }
 
     fn leaf(&mut self, raw: &[u8], is_table: bool, cells: &[Cell]) {
         let mut group = None;
-        let mut last = Form::default();
         for cell in cells {
             let record = cell.record;
             let is_cut = record.is_some_and(|record| self.record.read(raw, record, cell.end()));
@@ -169,15 +155,12 @@ impl RecordEncoder {
             let Some(into) = into.filter(|group| self.has_room(*group)) else {
                 self.opaque
                     .push(&raw[cell.start as usize..cell.end() as usize]);
-                self.forms.push(0);
+                self.cell_forms.push(0);
                 continue;
             };
             group = Some(into);
-            if last.number == 0 || self.kinds[last.from..last.to] != self.record.kinds {
-                last = self.form();
-            }
-            self.forms.push(last.number);
-            self.push(into, is_table.then_some(cell.rowid));
+            self.push(into, is_table.then_some(cell.rowid), raw);
+            self.cell_forms.push(self.forms.of(&self.record.kinds));
         }
         let group = group.unwrap_or_else(|| self.groups_used.saturating_sub(1));
         self.leaf_groups.push(group as i64);
@@ -195,13 +178,17 @@ impl RecordEncoder {
 
     /// Gives the values of the record that was just read to the columns of a group.
     #[inline]
-    fn push(&mut self, group: usize, rowid: Option<i64>) {
+    fn push(&mut self, group: usize, rowid: Option<i64>, raw: &[u8]) {
         let group = &mut self.groups[group];
         let more = self.record.kinds.len().saturating_sub(group.used);
-        group.used += more;
-        self.columns += more;
+        if more > 0 {
+            group.used += more;
+            self.columns += more;
+            let columns = group.used.max(group.columns.len());
+            group.columns.resize_with(columns, Lists::default);
+        }
         group.rowids.extend(rowid);
-        self.record.push_to(&mut group.columns);
+        self.record.push_to(raw, &mut group.columns);
     }
 
     /// The group of a page whose first record was just read.
@@ -221,144 +208,108 @@ impl RecordEncoder {
         self.groups_used += 1;
         self.groups_used - 1
     }
-
-    /// The form of the record that was just read.
-    fn form(&mut self) -> Form {
-        let kinds = self.record.kinds.as_slice();
-        if let Some(form) = self.known.get(kinds) {
-            return *form;
-        }
-        let from = self.kinds.len();
-        self.kinds.extend_from_slice(kinds);
-        self.kind_counts.push(position(kinds.len()));
-        let form = Form {
-            number: self.kind_counts.len() as i64,
-            from,
-            to: self.kinds.len(),
-        };
-        self.known.insert(kinds.into(), form);
-        form
-    }
-
-    fn put_forms(&self, integers: &mut IntegerEncoder, streams: &mut Streams) {
-        integers.encode(&self.forms, 4, streams);
-        streams.number(self.kind_counts.len() as u64);
-        for count in &self.kind_counts {
-            streams.number((*count).into());
-        }
-        streams.main.extend_from_slice(&self.kinds);
-        streams.number(self.groups_used as u64);
-        integers.encode(&self.leaf_groups, 4, streams);
-    }
 }
 
 impl Record {
-    /// Reads the record in a range of the frame. `false` if SQLite would not write it like that.
+    /// Reads the header of the record in a range of the frame. `false` if SQLite would not write a
+    /// record like that.
+    #[inline]
     fn read(&mut self, raw: &[u8], from: u32, to: u32) -> bool {
         self.kinds.clear();
-        self.values.clear();
+        self.serials.clear();
         let (from, to) = (from as usize, to as usize);
-        self.read_all(raw, from, to).is_some_and(|end| end == to) && self.kinds.len() <= VALUES_MAX
+        let bytes = self.read_types(raw, from, to);
+        bytes.is_some_and(|bytes| self.body as u64 + bytes == to as u64)
+            && self.kinds.len() <= VALUES_MAX
     }
 
-    /// Returns where the last value ends.
+    /// Returns how many bytes its values have.
     #[inline]
-    fn read_all(&mut self, raw: &[u8], from: usize, to: usize) -> Option<usize> {
-        let (header, mut at) = varint(raw, from)?;
-        let types_end = from.checked_add(usize::try_from(header).ok()?)?;
-        let types = types_end.checked_sub(at)?;
-        let is_usual = at - from == varint_bytes(header) && header_bytes(types) as u64 == header;
-        if !is_usual || types_end > to {
+    fn read_types(&mut self, raw: &[u8], from: usize, to: usize) -> Option<u64> {
+        let header = varint(raw, from)?;
+        self.body = from.checked_add(usize::try_from(header.value).ok()?)?;
+        let types = self.body.checked_sub(header.end)?;
+        let is_usual = header.is_short && header_bytes(types) as u64 == header.value;
+        if !is_usual || self.body > to {
             return None;
         }
-        let mut body = types_end;
-        while at < types_end {
-            let mut serial = u64::from(raw[at]);
-            if serial < 0x80 {
-                at += 1;
-            } else {
-                let next;
-                (serial, next) = varint(&raw[..types_end], at)?;
-                if next - at != varint_bytes(serial) {
-                    return None;
-                }
-                at = next;
-            }
-            body = self.read_value(raw, serial, body, to)?;
+        let types = &raw[header.end..self.body];
+        if types.iter().fold(0, |all, byte| all | byte) >= 0x80 {
+            return self.read_long_types(types);
         }
-        Some(body)
+        let (mut bytes, mut all) = (0, 0);
+        self.kinds.extend(types.iter().map(|serial| {
+            let (kind, value_bytes) = SERIALS[usize::from(serial & 0x7F)];
+            bytes += u64::from(value_bytes);
+            all |= kind;
+            kind
+        }));
+        self.serials
+            .extend(types.iter().map(|serial| u32::from(*serial)));
+        (all & kind::IMPOSSIBLE == 0).then_some(bytes)
     }
 
-    /// Reads the value at a place, and returns where it ends.
-    #[inline]
-    fn read_value(&mut self, raw: &[u8], serial: u64, at: usize, to: usize) -> Option<usize> {
-        if serial >= SERIAL_BLOB {
-            let bytes = (serial - SERIAL_BLOB) / 2;
-            if bytes > (to - at) as u64 {
+    /// The same if some serial types have more than one byte.
+    fn read_long_types(&mut self, types: &[u8]) -> Option<u64> {
+        let (mut bytes, mut at) = (0u64, 0);
+        while at < types.len() {
+            let found = varint(types, at)?;
+            if !found.is_short {
                 return None;
             }
-            let is_text = serial % 2 == SERIAL_TEXT % 2;
-            self.kinds
-                .push(if is_text { kind::TEXT } else { kind::BLOB });
-            let bytes = usize::try_from(bytes).ok()?;
-            self.values.push((at as i64, position(bytes)));
-            return Some(at + bytes);
-        }
-        let serial = low_u8(serial);
-        match serial {
-            0 => {
-                self.kinds.push(kind::NULL);
-                Some(at)
-            }
-            1..=6 | 8 | 9 => {
-                let end = at + integer_bytes(serial);
-                if end > to {
-                    return None;
+            let serial = found.value;
+            at = found.end;
+            let (kind, value_bytes) = match serial {
+                0x80.. if serial % 2 == SERIAL_TEXT % 2 => (kind::TEXT, (serial - SERIAL_BLOB) / 2),
+                0x80.. => (kind::BLOB, (serial - SERIAL_BLOB) / 2),
+                _ => {
+                    let (kind, value_bytes) = SERIALS[index(serial)];
+                    (kind, value_bytes.into())
                 }
-                let number = integer(raw, at, serial);
-                let is_shortest = shortest_type(number) == serial;
-                let kind = if is_shortest {
-                    kind::INTEGER
-                } else {
-                    kind::LONG + serial
-                };
-                self.kinds.push(kind);
-                self.values.push((number, 0));
-                Some(end)
+            };
+            if kind == kind::IMPOSSIBLE {
+                return None;
             }
-            SERIAL_REAL if at + 8 <= to => {
-                let bits = u64_at(raw, at).swap_bytes();
-                self.kinds.push(kind::REAL);
-                self.values.push((bits.cast_signed(), 0));
-                Some(at + 8)
-            }
-            _ => None,
+            bytes = bytes.checked_add(value_bytes)?;
+            self.kinds.push(kind);
+            self.serials.push(u32::try_from(serial).ok()?);
         }
+        Some(bytes)
     }
 
-    /// Gives its values to their columns.
+    /// Gives its values to their columns, and finds which of its integers are longer than they need
+    /// to be.
     #[inline]
-    fn push_to(&self, columns: &mut Vec<Lists>) {
-        if columns.len() < self.kinds.len() {
-            columns.resize_with(self.kinds.len(), Lists::default);
-        }
-        let mut values = self.values.iter();
-        for (kind, lists) in self.kinds.iter().zip(columns) {
-            if *kind == kind::NULL {
-                continue;
-            }
-            let Some((value, bytes)) = values.next() else {
-                return;
-            };
-            let span = || Span {
-                at: low_u32(value.cast_unsigned()),
-                bytes: *bytes,
-            };
+    fn push_to(&mut self, raw: &[u8], columns: &mut [Lists]) {
+        let mut at = self.body;
+        let values = self.kinds.iter_mut().zip(&self.serials);
+        for ((kind, serial), lists) in values.zip(columns) {
             match *kind {
-                kind::REAL => lists.reals.push(*value),
-                kind::TEXT => lists.texts.push(span()),
-                kind::BLOB => lists.blobs.push(span()),
-                _ => lists.integers.push(*value),
+                kind::NULL => {}
+                kind::INTEGER => {
+                    let serial = low_u8((*serial).into());
+                    let number = integer(raw, at, serial);
+                    if !is_shortest(number, serial) {
+                        *kind = kind::LONG + serial;
+                    }
+                    lists.integers.push(number);
+                    at += integer_bytes(serial);
+                }
+                kind::REAL => {
+                    lists.reals.push(u64_at(raw, at).swap_bytes().cast_signed());
+                    at += 8;
+                }
+                text => {
+                    let span = Span {
+                        at: position(at),
+                        bytes: text_bytes(*serial),
+                    };
+                    match text {
+                        kind::TEXT => lists.texts.push(span),
+                        _ => lists.blobs.push(span),
+                    }
+                    at += span.bytes as usize;
+                }
             }
         }
     }

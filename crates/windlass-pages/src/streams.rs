@@ -150,6 +150,13 @@ impl<'a> Source<'a> {
         take(&mut self.main, count)
     }
 
+    /// The next bytes, and all that follow them: a copy of a fixed length may begin in the last.
+    pub(crate) fn main_on(&mut self, count: usize) -> Result<&'a [u8], PagesError> {
+        let all = self.main;
+        take(&mut self.main, count)?;
+        Ok(all)
+    }
+
     pub(crate) fn packed(&mut self, count: usize) -> Result<&'a [u8], PagesError> {
         take(&mut self.packed, count)
     }

@@ -51,15 +51,14 @@ impl Arena {
     }
 }
 
-/// Reads a column of `count` texts, which is not empty, and where each is. Returns the bytes that
-/// they are in; `None` if that is the arena.
-pub(crate) fn decode<'a>(
+/// Reads a column of `count` texts, which is not empty, and appends where each is. Returns the
+/// bytes that they are in; `None` if that is the arena.
+pub(crate) fn append<'a>(
     source: &mut Source<'a>,
     count: usize,
     texts: &mut Vec<Span>,
     arena: &mut Arena,
 ) -> Result<Option<&'a [u8]>, PagesError> {
-    texts.clear();
     texts.reserve(count);
     match source.byte()? {
         NUMERIC => take_numeric(source, count, texts, arena).map(|()| None),
@@ -132,7 +131,7 @@ fn take_words<'a>(
         };
         end += bytes;
     }
-    let bytes = source.main(end)?;
+    let bytes = source.main_on(end)?;
     let words = &words[..entries];
     integers::decode(source, count, &mut arena.numbers)?;
     for code in &arena.numbers {

@@ -31,23 +31,19 @@ const CONTROL_PREFIX_BYTES: usize = 9;
 
 /// Gives the file at a path another name, if a snapshot needs the file and has no link to it.
 /// If that is impossible, the snapshot is lost.
-pub(crate) fn pin(memory: Memory<'_>, path: &CStr) {
-    let Some(stat) = system::link_stat_at(path).filter(|stat| stat.is_regular) else {
-        return;
-    };
-    if !needs_pin(memory, stat.key) {
+pub(crate) fn pin(memory: Memory<'_>, path: &CStr, key: FileKey) {
+    if !needs_pin(memory, key) {
         return;
     }
-    if let Err(errno) = keep(path, stat.key) {
-        give_up(memory, stat.key, errno);
+    if let Err(errno) = keep(path, key) {
+        give_up(memory, key, errno);
     }
 }
 
-/// The file at a path loses its name, and where its graveyard is cannot be told.
-pub(crate) fn cannot_pin(memory: Memory<'_>, directory: c_int, path: &CStr) {
-    let stat = system::stat_below(directory, path).filter(|stat| stat.is_regular);
-    if let Some(stat) = stat.filter(|stat| needs_pin(memory, stat.key)) {
-        give_up(memory, stat.key, 0);
+/// The file loses its name, and where its graveyard is cannot be told.
+pub(crate) fn cannot_pin(memory: Memory<'_>, key: FileKey) {
+    if needs_pin(memory, key) {
+        give_up(memory, key, 0);
     }
 }
 

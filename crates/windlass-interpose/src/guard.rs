@@ -8,7 +8,7 @@
 use core::ffi::{CStr, c_int};
 
 use windlass_layout::hook::{
-    FileKey, Memory, is_noting, is_tracked, note_file, note_path, spoil_journal,
+    Change, FileKey, Memory, is_noting, is_tracked, note_file, note_path, spoil_journal,
 };
 
 use crate::graves;
@@ -66,6 +66,7 @@ impl Entered {
         if let (Some(from), Some(to)) = (from, to)
             && is_tracked(self.memory, key)
         {
+            self.note(key);
             self.keep(Changed { fd, key }, from, to);
         }
     }
@@ -89,6 +90,9 @@ impl Entered {
         }
         let stat = system::stat_of(fd).filter(|stat| stat.is_regular)?;
         note_file(self.memory, stat.key);
+        if is_tracked(self.memory, stat.key) {
+            self.note(stat.key);
+        }
         Some(stat.key)
     }
 
@@ -109,10 +113,23 @@ impl Entered {
         if !self.has_snapshots() {
             return;
         }
+        let stat = system::stat_below(directory, path).filter(|stat| stat.is_regular);
+        let Some(stat) = stat.filter(|stat| is_tracked(self.memory, stat.key)) else {
+            return;
+        };
+        self.note(stat.key);
         match is_plain(directory, path) {
-            true => graves::pin(self.memory, path),
-            false => graves::cannot_pin(self.memory, directory, path),
+            true => graves::pin(self.memory, path, stat.key),
+            false => graves::cannot_pin(self.memory, stat.key),
         }
+    }
+
+    /// Tells that the call changes a file of a snapshot, or its names.
+    fn note(&self, key: FileKey) {
+        let Some(now) = system::now() else { return };
+        // SAFETY: as in `enter`.
+        let own: &mut Own = unsafe { &mut *shared::own() };
+        own.process.note_change(self.memory, Change::File(key), now);
     }
 
     /// The file at a path and its mode, if a snapshot has the file.
@@ -147,7 +164,13 @@ impl Entered {
         let result = call();
         let errno = system::errno();
         // SAFETY: as in `enter`.
-        unsafe { (*shared::own()).process.leave(self.memory) };
+        let own: &mut Own = unsafe { &mut *shared::own() };
+        if own.process.is_at_change()
+            && let Some(now) = system::now()
+        {
+            own.process.note_done(self.memory, now);
+        }
+        own.process.leave(self.memory);
         system::set_errno(errno);
         result
     }

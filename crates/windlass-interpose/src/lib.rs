@@ -33,3 +33,4 @@ mod recover;
 mod saved;
 mod shared;
 mod system;
+mod untouched;

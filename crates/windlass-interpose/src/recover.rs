@@ -13,9 +13,10 @@
 use core::ffi::{CStr, c_int};
 
 use windlass_layout::hook::{
-    AREA_BYTES_AT, Cause, FILE_WORDS, Fault, FileRecord, Memory, Phase, SAVED_DIRECTORIES_MAX,
-    SAVED_DIRECTORY_BYTES, SAVED_HEADER_BYTES, SNAPSHOTS_MAX, SavedDirectory, SavedHeader,
-    Snapshot, Unpublished, lose_all, publish, restore,
+    AREA_BYTES_AT, Cause, FILE_WORDS, Fault, FileRecord, Memory, Moment, Phase,
+    SAVED_DIRECTORIES_MAX, SAVED_DIRECTORY_BYTES, SAVED_HEADER_BYTES, SNAPSHOTS_MAX,
+    SavedDirectory, SavedHeader, Snapshot, Unpublished, lose_all, publish, restore,
+    set_last_change,
 };
 use windlass_layout::{ENTRY_BYTES, Geometry, HEADER_BYTES, Slot, SlotEntry, StoreHeader};
 use windlass_layout::{SLOT_LAST, crc32c_more};
@@ -60,6 +61,11 @@ pub(crate) fn recover(memory: Memory<'_>, fd: c_int, control: u32) {
     if found == 0 {
         return;
     }
+    let last = stamp.zip(system::now().zip(system::up_time()));
+    let last = last.map_or(Moment::NEVER, |(stamp, (now, up))| {
+        stamp.last_change(now, up)
+    });
+    set_last_change(memory, last);
     link(memory, found);
     if fill(memory, number).is_none() {
         let (cause, errno) = (Cause::Store, 0);

@@ -15,7 +15,7 @@ const PRIVATE_MODE: u32 = 0o600;
 pub(crate) struct Path([u8; PATH_BYTES]);
 
 impl Path {
-    fn new(name: &[u8]) -> Self {
+    pub(crate) fn new(name: &[u8]) -> Self {
         let mut path = [0; PATH_BYTES];
         let parts = [SAVED_DIRECTORY.as_bytes(), b"/", name];
         // The last byte stays zero.

@@ -18,18 +18,16 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use windlass_layout::hook::{
-    AREA_BYTES_AT, CLUSTER_BYTES_AT, CONTROL_BYTES, CONTROL_DIRECTORY, CONTROL_NAME_BYTES, Cause,
-    FOREIGN_BYTES_AT, Fault, FileKey, MAGIC, Memory, Process, Stamp, VERSION, is_durable, lose_all,
+    AREA_BYTES_AT, CLUSTER_BYTES_AT, CONTROL_BYTES, CONTROL_DIRECTORY, CONTROL_NAME_BYTES,
+    CONTROL_TOLD_BYTES, Cause, FOREIGN_BYTES_AT, Fault, FileKey, MAGIC, Memory, Moment, Process,
+    Stamp, VERSION, begin_changes, is_durable, lose_all, set_last_change,
 };
 
 use crate::system::{self, Patience};
-use crate::{recover, saved};
+use crate::{recover, saved, untouched};
 
 const WORDS: usize = (CONTROL_BYTES / 4) as usize;
 const CONTROL_FILE_BYTES: usize = 8192;
-/// So many bytes of pg_control tell whether it changed. The file has a CRC-32C of its own behind
-/// them, and the CRC-32C of bytes with their CRC-32C is always the same.
-const CONTROL_TOLD_BYTES: usize = 192;
 const PRIVATE_MODE: u32 = 0o600;
 
 static WORDS_AT: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
@@ -43,6 +41,8 @@ pub(crate) struct Own {
     pub(crate) store: Option<(u32, c_int)>,
     /// pg_control's file.
     pub(crate) control: Option<FileKey>,
+    /// Whether it is the server's first process, the last one to end.
+    is_first: bool,
 }
 
 struct OneThread(UnsafeCell<Own>);
@@ -55,6 +55,7 @@ static OWN: OneThread = OneThread(UnsafeCell::new(Own {
     joined: false,
     store: None,
     control: None,
+    is_first: false,
 }));
 
 /// What belongs to this process. Nobody keeps the reference beyond one call of the server.
@@ -256,14 +257,40 @@ pub(crate) fn begin() {
     // SAFETY: the server has one thread, and no call of it is under way.
     let own = unsafe { &mut *own() };
     own.control = system::stat_at(c"global/pg_control").map(|stat| stat.key);
+    own.is_first = true;
     let crc = control_crc();
     let was = memory.control_crc();
-    if memory.foreign() != 0 || (was != 0 && was != crc) {
-        let (cause, errno) = (Cause::Unseen, 0);
+    let cause = match memory.foreign() != 0 || (was != 0 && was != crc) {
+        true => Some(Cause::Unseen),
+        false if untouched::is_untouched(memory) => None,
+        false => Some(Cause::Changed),
+    };
+    if let Some(cause) = cause {
+        let errno = 0;
         lose_all(memory, Fault { cause, errno }, saved::forget);
     }
     memory.set_control_crc(crc);
     memory.set_cluster(identity());
+    match system::now() {
+        Some(now) => begin_changes(memory, now, &mut Patience::default()),
+        None => set_last_change(memory, Moment::NEVER),
+    }
+    stamp(memory, (crc, crc), false);
+    memory.set_first_process(system::own_pid());
+}
+
+/// Says on disk what pg_control is, what it is about to become, and whether that was all, if a
+/// snapshot is to outlive a power cut.
+fn stamp(memory: Memory<'_>, (before, after): (u32, u32), is_last: bool) {
+    if !is_durable(memory) {
+        return;
+    }
+    saved::stamp(Stamp {
+        before,
+        after,
+        at: system::now().unwrap_or(Moment::NEVER),
+        is_last,
+    });
 }
 
 /// The checksum of pg_control as it is; 0 if it cannot be read.
@@ -294,11 +321,8 @@ fn told(bytes: &[u8]) -> Option<u32> {
 
 /// Says on disk what pg_control is about to become, if a snapshot is to outlive a power cut.
 pub(crate) fn stamp_control(bytes: &[u8]) {
-    if let (Some(memory), Some(after)) = (memory(), told(bytes))
-        && is_durable(memory)
-    {
-        let before = memory.control_crc();
-        saved::stamp(Stamp { before, after });
+    if let (Some(memory), Some(after)) = (memory(), told(bytes)) {
+        stamp(memory, (memory.control_crc(), after), false);
     }
 }
 
@@ -322,12 +346,21 @@ pub(crate) unsafe extern "C" fn forked() {
     let own = unsafe { &mut *own() };
     own.process = Process::new();
     own.joined = false;
+    own.is_first = false;
 }
 
-/// A process that ends gives its place back.
+/// A process that ends gives its place back. After the first one nobody is left: what is changed
+/// later was changed by somebody else.
 pub(crate) extern "C" fn ended() {
     // SAFETY: the process has one thread.
     let own = unsafe { &mut *own() };
+    if let Some(memory) = memory().filter(|memory| own.is_first && memory.newest() != 0) {
+        let crc = memory.control_crc();
+        if let Some(now) = system::now() {
+            system::wait_for_next_tick(now);
+        }
+        stamp(memory, (crc, crc), true);
+    }
     if let Some(memory) = memory().filter(|_| own.joined) {
         own.process.quit(memory);
         own.joined = false;

@@ -5,7 +5,7 @@
 use core::ffi::{CStr, c_int};
 use core::mem::MaybeUninit;
 
-use windlass_layout::hook::{FileKey, Waiter};
+use windlass_layout::hook::{FileKey, FileTimes, Moment, Waiter};
 
 /// How long anybody waits for anybody.
 const WAIT_MILLIS_MAX: i64 = 3000;
@@ -14,6 +14,9 @@ const SYNC_MILLIS_MAX: i64 = 30_000;
 /// So often a waiter only lets others run. After that it sleeps between two looks.
 const TURNS_AWAKE: u32 = 20;
 const SLEEP_NANOS: libc::c_long = 200_000;
+/// The slowest clock of file systems has ten milliseconds.
+const TICKS_MAX: u32 = 20;
+const TICK_NANOS: libc::c_long = 1_000_000;
 
 /// What statx says of a file.
 pub(crate) struct Stat {
@@ -58,6 +61,43 @@ pub(crate) fn now_seconds() -> Option<u32> {
     // SAFETY: without a pointer the call only answers.
     let now = unsafe { libc::time(core::ptr::null_mut()) };
     u32::try_from(now).ok()
+}
+
+/// The time by the clock that file systems use; `None` if there is none.
+pub(crate) fn now() -> Option<Moment> {
+    clock(libc::CLOCK_REALTIME)
+}
+
+/// How long ago the system started.
+pub(crate) fn up_time() -> Option<Moment> {
+    clock(libc::CLOCK_BOOTTIME)
+}
+
+/// Waits until a file that is changed from now on is told from one that was changed before: most
+/// file systems tell times by a clock that moves some hundred times in a second.
+pub(crate) fn wait_for_next_tick(now: Moment) {
+    let pause = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: TICK_NANOS,
+    };
+    for _ in 0..TICKS_MAX {
+        if clock(libc::CLOCK_REALTIME_COARSE).is_none_or(|tick| tick > now) {
+            return;
+        }
+        // SAFETY: the structure is there. A signal may end the sleep early.
+        unsafe { libc::nanosleep(&raw const pause, core::ptr::null_mut()) };
+    }
+}
+
+fn clock(which: libc::clockid_t) -> Option<Moment> {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the structure is there.
+    let answer = unsafe { libc::clock_gettime(which, &raw mut now) };
+    let nanos = u32::try_from(now.tv_nsec).ok()?;
+    (answer == 0).then(|| Moment::new(now.tv_sec, nanos))
 }
 
 /// How many MiB an ordinary user may still write on the file system of a file.
@@ -122,6 +162,47 @@ fn stat(fd: c_int, path: &CStr, flags: c_int) -> Option<Stat> {
         mode: mode & 0o7777,
         bytes: found.stx_size,
     })
+}
+
+/// Which regular file a name leads to below an open directory, and when it was changed. `None` if
+/// it leads to none.
+pub(crate) fn times_below(directory: c_int, name: &CStr) -> Option<FileTimes> {
+    let mut found = MaybeUninit::<libc::statx>::uninit();
+    let times = libc::STATX_CTIME | libc::STATX_MTIME;
+    let mask = libc::STATX_INO | libc::STATX_TYPE | times;
+    let flags = libc::AT_SYMLINK_NOFOLLOW;
+    // SAFETY: the name ends with a zero, and the structure is as large as the call expects.
+    let answer = unsafe { libc::statx(directory, name.as_ptr(), flags, mask, found.as_mut_ptr()) };
+    if answer != 0 {
+        return None;
+    }
+    // SAFETY: the call has filled it.
+    let found = unsafe { found.assume_init() };
+    let is_regular = u32::from(found.stx_mode) & libc::S_IFMT == libc::S_IFREG;
+    is_regular.then(|| FileTimes {
+        key: FileKey::new(found.stx_dev_major, found.stx_dev_minor, found.stx_ino),
+        changed: Moment::new(found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec),
+        modified: Moment::new(found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec),
+    })
+}
+
+/// Reads names of a directory. Returns how many bytes; 0 at its end.
+pub(crate) fn read_names(directory: c_int, into: &mut [u8]) -> Result<usize, c_int> {
+    let (at, bytes) = (into.as_mut_ptr(), into.len());
+    // SAFETY: so many bytes can be written there.
+    let count = unsafe { libc::syscall(libc::SYS_getdents64, directory, at, bytes) };
+    usize::try_from(count).map_err(|_| errno())
+}
+
+/// What kind of file system an open file is on.
+pub(crate) fn file_system(fd: c_int) -> Option<i64> {
+    let mut found = MaybeUninit::<libc::statfs64>::uninit();
+    // SAFETY: the structure is as large as the call expects.
+    if unsafe { libc::fstatfs64(fd, found.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: the call has filled it.
+    Some(unsafe { found.assume_init() }.f_type)
 }
 
 /// Opens a file for this process alone. Nobody that it starts inherits it.

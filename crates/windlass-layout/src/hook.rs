@@ -32,6 +32,7 @@ mod process;
 mod reader;
 mod saved;
 mod snapshot;
+mod times;
 mod writer;
 
 pub use chain::{Moved, Unpublished, claim, drain, merge, publish, release, unlink};
@@ -48,12 +49,16 @@ pub use names::{GRAVE_NAME_BYTES, GRAVEYARD_SUFFIX, lose_unpinned, needs_grave, 
 pub use process::{Busy, Process, Waiter, grace, pause, resume};
 pub use reader::{Found, Reading, find, is_lost};
 pub use saved::{
-    SAVED_DIRECTORIES_MAX, SAVED_DIRECTORY, SAVED_DIRECTORY_BYTES, SAVED_HEADER_BYTES, STAMP_BYTES,
-    STAMP_NAME, SavedDirectory, SavedHeader, Stamp, saved_name,
+    CONTROL_TOLD_BYTES, PLACES_NAME, SAVED_DIRECTORIES_MAX, SAVED_DIRECTORY, SAVED_DIRECTORY_BYTES,
+    SAVED_HEADER_BYTES, STAMP_BYTES, STAMP_NAME, SavedDirectory, SavedHeader, Stamp, saved_name,
 };
 pub use snapshot::{
     CONTROL_DIRECTORY, CONTROL_NAME_BYTES, FILE_WORDS, FileKey, FileLink, FileRecord, IndexFull,
     Limits, Snapshot, index_records,
+};
+pub use times::{
+    Change, FileTimes, Moment, begin_changes, has_other_clock, is_own_change, last_change,
+    set_last_change,
 };
 pub use writer::{
     Fault, System, blocks_of, is_durable, is_tracked, lose_all, lose_numbered, preserve, restore,

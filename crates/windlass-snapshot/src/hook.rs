@@ -24,6 +24,7 @@ mod keeper;
 mod limits;
 mod links;
 mod loading;
+mod locked;
 mod maker;
 mod record;
 mod remove;
@@ -32,6 +33,7 @@ mod seen;
 mod state;
 mod store;
 mod taken;
+mod untouched;
 
 pub use create::{HookMade, HookRequest, HookStart, create};
 pub use error::HookError;

@@ -184,6 +184,7 @@ impl Actor {
             first: 0,
             blocks: BLOCKS,
             link,
+            is_watched: true,
         };
         built.0.add(&record).unwrap();
         built

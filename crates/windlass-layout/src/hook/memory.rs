@@ -11,7 +11,7 @@ use crate::sync::{
 /// The first word: the memory is that of a write hook.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"WLHK");
 /// The version of this layout.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// How many snapshots a database can have.
 pub const SNAPSHOTS_MAX: u32 = SNAPSHOTS;
 /// The length of the memory's file. Only what is in use of it takes memory.
@@ -30,6 +30,9 @@ const CONTROL_CRC_AT: usize = 10;
 const CLUSTER_AT: usize = 11;
 /// Where the identity of the cluster begins, in bytes.
 pub const CLUSTER_BYTES_AT: u64 = CLUSTER_AT as u64 * 4;
+/// Two words.
+pub(super) const LAST_AT: usize = 13;
+pub(super) const OUTSIDE_UNTIL_AT: usize = 15;
 pub(super) const PAUSE_AT: usize = 16;
 pub(super) const BROKEN_AT: usize = 17;
 pub(super) const NEWEST_AT: usize = 18;
@@ -43,6 +46,7 @@ pub(super) const JOURNAL_AT: usize = 24;
 pub(super) const JOURNAL_ENTRIES_AT: usize = 26;
 pub(super) const JOURNAL_NEXT_AT: usize = 27;
 pub(super) const JOURNAL_SPOILED_AT: usize = 28;
+const FIRST_PROCESS_AT: usize = 29;
 const PATH_BYTES_AT: usize = 31;
 const PATH_AT: usize = 32;
 const PATH_WORDS: usize = HEADER_WORDS / 2;
@@ -115,6 +119,8 @@ pub enum Cause {
     Free,
     /// A file that the server removed could not be kept.
     Name,
+    /// Somebody else changed a file while no server ran.
+    Changed,
 }
 
 impl Cause {
@@ -130,6 +136,7 @@ impl Cause {
             8 => Self::Age,
             9 => Self::Free,
             10 => Self::Name,
+            11 => Self::Changed,
             _ => Self::Unknown,
         }
     }
@@ -182,6 +189,16 @@ impl<'a> Memory<'a> {
     /// How often a server with the hook has started.
     pub fn starts(&self) -> u32 {
         self.load(STARTS_AT)
+    }
+
+    /// The first process of the last server that has begun to see writes.
+    pub fn first_process(&self) -> u32 {
+        self.load(FIRST_PROCESS_AT)
+    }
+
+    /// Says that a server sees writes from now on.
+    pub fn set_first_process(&self, pid: u32) {
+        self.store(FIRST_PROCESS_AT, pid);
     }
 
     /// The CRC-32C of pg_control as the hook saw it last.

@@ -1,6 +1,7 @@
 //! Who is inside a call: the processes of the server, and how the controller waits for them.
 //!
-//!   process    [pid][count][epoch] ...      count: odd inside of a call, even outside
+//!   process    [pid][count][epoch][what it changes, and when: `times`] ...
+//!              count: odd inside of a call, even outside
 //!
 //! The controller changes something and then waits until every process that was inside has left
 //! once (`grace`). Whoever enters later sees the change. With `pause` set, whoever enters steps out
@@ -29,6 +30,8 @@ pub struct Process {
     place: Option<u32>,
     count: u32,
     depth: u32,
+    /// Whether it has told what it changes.
+    pub(super) is_noted: bool,
 }
 
 /// Somebody did not leave a call in time.
@@ -45,6 +48,7 @@ impl Process {
             place: None,
             count: 0,
             depth: 0,
+            is_noted: false,
         }
     }
 
@@ -113,6 +117,15 @@ impl Process {
         }
     }
 
+    pub(super) const fn place(&self) -> Option<u32> {
+        self.place
+    }
+
+    /// Whether it is in a call inside of another one.
+    pub(super) const fn is_nested(&self) -> bool {
+        self.depth > 1
+    }
+
     fn step_in(&mut self, memory: Memory<'_>) {
         match self.place {
             Some(place) => {
@@ -166,7 +179,7 @@ pub(super) fn is_gone(memory: Memory<'_>, word: u32, waiter: &mut impl Waiter) -
     pid == 0 || !waiter.is_alive(pid)
 }
 
-fn at(place: u32) -> usize {
+pub(super) fn at(place: u32) -> usize {
     PROCESSES_AT + place as usize * PROCESS_WORDS
 }
 

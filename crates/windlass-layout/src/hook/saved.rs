@@ -5,19 +5,28 @@
 //!   header  magic | version | number | tag 2 | records | cells | limits 3 | page bytes |
 //!           directories | CRC-32C of all behind the header |
 //!           data directory: device, inode 2 | path of the store | CRC-32C
-//!   stamp   magic | pg_control before its last write | after it | CRC-32C
+//!   stamp   magic | pg_control before its last write | after it | when 2 | did the server end? |
+//!           CRC-32C
+//!   places  paths with a zero behind each: the directories that have the directories of links
 //!
 //! The map is not saved: the entries of the store say which block each slot holds. A saved snapshot
 //! that must not come back is unlinked, before anything of it becomes wrong.
 
 use super::memory::SNAPSHOTS_MAX;
 use super::snapshot::{FileKey, Limits};
+use super::times::Moment;
 use crate::crc::crc32c;
 
 /// Where these files are, below the data directory.
 pub const SAVED_DIRECTORY: &str = "pg_subtrans/windlass";
 /// The name of the stamp there.
 pub const STAMP_NAME: &str = "stamp";
+/// The name of the list of places there. It is there while any snapshot exists.
+pub const PLACES_NAME: &str = "places";
+/// So many bytes of pg_control tell whether it changed: from its beginning to whether pages have
+/// checksums. The file has a CRC-32C of its own behind them, and the CRC-32C of bytes with their
+/// CRC-32C is always the same.
+pub const CONTROL_TOLD_BYTES: usize = 256;
 /// Bytes of the header.
 pub const SAVED_HEADER_BYTES: usize = 8192;
 /// Bytes of a directory of links.
@@ -25,11 +34,11 @@ pub const SAVED_DIRECTORY_BYTES: usize = 4096;
 /// How many directories of links there can be.
 pub const SAVED_DIRECTORIES_MAX: u32 = 1024;
 /// Bytes of a stamp.
-pub const STAMP_BYTES: usize = 16;
+pub const STAMP_BYTES: usize = 28;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"WLSV");
-const STAMP: u32 = u32::from_le_bytes(*b"WLST");
-const VERSION: u32 = 1;
+const STAMP: u32 = u32::from_le_bytes(*b"WLS2");
+const VERSION: u32 = 2;
 const INODE_AT: usize = 14 * 4;
 const PATH_AT: usize = 64;
 const PATH_BYTES: usize = 4096;
@@ -185,25 +194,51 @@ pub struct Stamp {
     pub before: u32,
     /// After.
     pub after: u32,
+    /// When it was written.
+    pub at: Moment,
+    /// Whether the server had ended then: nobody who takes part changed a file later.
+    pub is_last: bool,
 }
 
 impl Stamp {
     /// Its bytes.
     pub fn encode(self) -> [u8; STAMP_BYTES] {
         let mut bytes = [0; STAMP_BYTES];
-        put(&mut bytes, &[STAMP, self.before, self.after]);
-        let crc = crc32c(&bytes[..12]);
-        put(&mut bytes[12..], &[crc]);
+        let (at, is_last) = (self.at, u32::from(self.is_last));
+        let (seconds, nanos) = (at.seconds, at.nanos);
+        let words = [STAMP, self.before, self.after, seconds, nanos, is_last];
+        put(&mut bytes, &words);
+        let crc = crc32c(&bytes[..STAMP_BYTES - 4]);
+        put(&mut bytes[STAMP_BYTES - 4..], &[crc]);
         bytes
     }
 
     /// Reads one; `None` if it is damaged.
     pub fn decode(bytes: &[u8; STAMP_BYTES]) -> Option<Self> {
-        let is_whole = word_at(bytes, 12) == crc32c(&bytes[..12]) && word_at(bytes, 0) == STAMP;
+        let crc = crc32c(&bytes[..STAMP_BYTES - 4]);
+        let is_whole = word_at(bytes, STAMP_BYTES - 4) == crc && word_at(bytes, 0) == STAMP;
         is_whole.then(|| Self {
             before: word_at(bytes, 4),
             after: word_at(bytes, 8),
+            at: Moment {
+                seconds: word_at(bytes, 12),
+                nanos: word_at(bytes, 16),
+            },
+            is_last: word_at(bytes, 20) == 1,
         })
+    }
+
+    /// The last moment at which somebody who takes part can have changed a file, after a start of
+    /// the system that was `up` ago. If the server did not end in order, that is the start.
+    pub fn last_change(self, now: Moment, up: Moment) -> Moment {
+        let seconds = now.seconds.saturating_sub(up.seconds);
+        let start = Moment { seconds, nanos: 0 };
+        match (self.is_last, start > self.at) {
+            (true, _) => self.at,
+            (false, true) => start,
+            // The clock was not right, or the system did not start again. Nobody can tell.
+            (false, false) => Moment::NEVER,
+        }
     }
 }
 
@@ -259,6 +294,8 @@ mod tests {
         let stamp = Stamp {
             before: 3,
             after: u32::MAX,
+            at: Moment::new(1 << 31, 999_999_999),
+            is_last: true,
         };
         assert_eq!(Stamp::decode(&stamp.encode()), Some(stamp));
         for bit in 0..STAMP_BYTES * 8 {
@@ -271,5 +308,19 @@ mod tests {
         assert_eq!(SavedDirectory::new(9, &[1; SAVED_DIRECTORY_BYTES]), None);
         assert_eq!(SavedHeader::path(&[1; PATH_BYTES]), None);
         assert_eq!(&saved_name(63), b"durable-63");
+    }
+    #[test]
+    fn after_a_start_of_the_system_nothing_may_be_newer_than_the_end_of_the_server_or_that_start() {
+        let (now, up) = (Moment::new(9000, 1), Moment::new(1000, 0));
+        let stamp = |seconds, is_last| Stamp {
+            before: 1,
+            after: 2,
+            at: Moment::new(seconds, 3),
+            is_last,
+        };
+        let last = |seconds, is_last| stamp(seconds, is_last).last_change(now, up);
+        assert_eq!(last(500, true), Moment::new(500, 3));
+        assert_eq!(last(500, false), Moment::new(8000, 0));
+        assert_eq!(last(8500, false), Moment::NEVER, "the clock was wrong");
     }
 }

@@ -1,11 +1,12 @@
 //! One snapshot in the shared memory: its state, the index of its files, its map.
 //!
 //!   index   a hash table of records; record: inode 2 | device | first cell | blocks |
-//!           directory of its link | name of its link | zero
+//!           directory of its link | name of its link | is it watched, and when was it met
 //!   map     a cell for each block of each file: slot + 1, or 0
 //!
-//! The controller fills index and map before anybody else can see the snapshot. After that an index
-//! never changes, and a cell changes once, from 0 to a slot.
+//! The controller fills index and map before anybody else can see the snapshot. After that a cell
+//! changes once, from 0 to a slot. An index never changes, but for the last word of a record: the
+//! hook marks there which files it meets when a server starts.
 
 use super::memory::{Cause, Memory, Phase, SNAPSHOT_WORDS, SNAPSHOTS_AT, SNAPSHOTS_MAX};
 use crate::map::{MapCell, Slot};
@@ -35,6 +36,7 @@ const FIRST: usize = 3;
 const BLOCKS: usize = 4;
 const LINK_DIRECTORY: usize = 5;
 const LINK_NAME: usize = 6;
+const WATCHED: usize = 7;
 
 /// Which file it is, whatever its names are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -96,6 +98,8 @@ pub struct FileRecord {
     pub blocks: u32,
     /// Its link.
     pub link: FileLink,
+    /// Whether only those who take part in the protocol may change it.
+    pub is_watched: bool,
 }
 
 /// The link that keeps a file: a number in a directory.
@@ -320,6 +324,40 @@ impl<'a> Snapshot<'a> {
         self.memory
             .store(at + LINK_DIRECTORY, record.link.directory);
         self.memory.store(at + LINK_NAME, record.link.name);
+        self.memory
+            .store(at + WATCHED, u32::from(record.is_watched));
+    }
+
+    /// Marks a file as met in this turn. False if the file is not in the index, or if everybody may
+    /// change it.
+    pub fn meet(&self, key: FileKey, turn: u32) -> bool {
+        for at in self.places(key) {
+            match self.record_at(at) {
+                None => return false,
+                Some(found) if found.key == key => {
+                    if found.is_watched {
+                        self.memory.store(at + WATCHED, met(turn));
+                    }
+                    return found.is_watched;
+                }
+                Some(_) => {}
+            }
+        }
+        false
+    }
+
+    /// Whether every watched file was met in this turn.
+    pub fn has_met_all(&self, turn: u32) -> bool {
+        let [(at, words), _] = self.extents();
+        let mut records = 0..words / FILE_WORDS as u64;
+        records.all(|record| {
+            let word = at.checked_add(record * FILE_WORDS as u64);
+            let at = word.and_then(|word| usize::try_from(word).ok());
+            at.is_none_or(|at| {
+                let mark = self.memory.load(at + WATCHED);
+                mark & 1 == 0 || mark == met(turn) || self.record_at(at).is_none()
+            })
+        })
     }
 
     /// The file's record, if the snapshot has the file.
@@ -385,6 +423,7 @@ impl<'a> Snapshot<'a> {
                 directory: word(LINK_DIRECTORY),
                 name: word(LINK_NAME),
             },
+            is_watched: word(WATCHED) & 1 != 0,
         })
     }
 
@@ -422,6 +461,11 @@ impl<'a> Snapshot<'a> {
         self.set(field, low);
         self.set(field + 1, high);
     }
+}
+
+/// The mark of a watched file that was met.
+fn met(turn: u32) -> u32 {
+    turn << 1 | 1
 }
 
 fn whole(low: u32, high: u32) -> u64 {

@@ -36,7 +36,10 @@ pub(super) struct Writing<'a> {
 }
 
 impl<'a> Writing<'a> {
-    pub(super) fn new(data: &'a Path, keeper: Option<Keeper>, page_bytes: u32) -> Self {
+    pub(super) fn new(data: &'a Path, mut keeper: Option<Keeper>, page_bytes: u32) -> Self {
+        if let Some(keeper) = &mut keeper {
+            keeper.begin();
+        }
         let block = || vec![0; BLOCK_BYTES as usize];
         Self {
             data,

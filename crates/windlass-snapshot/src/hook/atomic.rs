@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 use windlass_image::layout::hook::{Snapshot, pause, publish, resume};
 use windlass_postgres::{Cluster, CrashState, Pinned};
 
-use super::control::{Locked, Patience};
+use super::control::Patience;
 use super::create::{HookMade, HookRequest, ensure_store, publish_document};
 use super::durable;
 use super::error::HookError;
 use super::index::{Filled, Room};
 use super::journal::{Changes, Journal};
 use super::links::Links;
+use super::locked::Locked;
 use super::record::make_copied;
 use super::remove::waited;
 use super::renewed::Roll;

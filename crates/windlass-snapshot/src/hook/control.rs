@@ -1,6 +1,6 @@
 //! The controller's view of the shared memory of a server with the hook.
 //!
-//! Locking: one controller works on a server at a time. [`Control::lock`] waits for the others.
+//! Locking: one controller works on a server at a time; `locked` waits for the others.
 
 #![allow(
     unsafe_code,
@@ -16,18 +16,11 @@ use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 use memmap2::{MmapOptions, MmapRaw};
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
-use windlass_image::layout::hook::{
-    AREA_BYTES_AT, CONTROL_BYTES, CONTROL_DIRECTORY, FileKey, Memory, Phase, SNAPSHOTS_MAX,
-    Snapshot, Waiter, journal_extent,
-};
+use windlass_image::layout::hook::{CONTROL_BYTES, CONTROL_DIRECTORY, FileKey, Memory, Waiter};
 
 use super::error::{HookError, HookIo};
 use crate::cluster::CONTROL_PATH;
 
-const WORD_BYTES: u64 = 4;
-/// What is allocated at once, in words: a page of memory.
-const PAGE_WORDS: u64 = 1024;
 /// How long the controller waits for a process of the server to leave its call.
 const GRACE_MAX: Duration = Duration::from_secs(20);
 const TURNS_AWAKE: u32 = 50;
@@ -36,24 +29,10 @@ const TURN_PAUSE: Duration = Duration::from_micros(200);
 /// The shared memory of a server.
 #[derive(Debug)]
 pub(crate) struct Control {
-    file: File,
+    pub(super) file: File,
     map: MmapRaw,
     path: PathBuf,
     data: PathBuf,
-}
-
-/// The right to change which snapshots there are.
-#[derive(Debug)]
-pub(crate) struct Locked<'a> {
-    control: &'a Control,
-    _lock: File,
-}
-
-/// A range of words of the memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Extent {
-    pub(crate) at: u64,
-    pub(crate) words: u64,
 }
 
 /// The key of a file.
@@ -64,6 +43,14 @@ pub(crate) fn key_of(found: &std::fs::Metadata) -> FileKey {
         rustix::fs::minor(device),
         found.ino(),
     )
+}
+
+/// Tells clusters apart that share a tablespace's directory.
+pub(crate) fn identity(data: &Path) -> Result<String, HookError> {
+    let found = std::fs::metadata(data).doing("examine", data)?;
+    let name = key_of(&found).control_name();
+    let name = String::from_utf8_lossy(&name).into_owned();
+    Ok(name.trim_start_matches("windlass-").to_owned())
 }
 
 impl Control {
@@ -205,94 +192,18 @@ impl Control {
         (!after.is_empty()).then(|| after.contains(&shown))
     }
 
-    /// Waits for other controllers, and keeps them out.
-    pub(crate) fn lock(&self) -> Result<Locked<'_>, HookError> {
-        // A descriptor of its own, so that two threads of this process exclude each other.
-        let lock = OpenOptions::new().read(true).open(&self.path);
-        let lock = lock.doing("open", &self.path)?;
-        let locked = flock(&lock, FlockOperation::LockExclusive);
-        locked
-            .map_err(std::io::Error::from)
-            .doing("lock", &self.path)?;
-        Ok(Locked {
-            control: self,
-            _lock: lock,
-        })
+    /// Whether a server runs that writes through the hook, and that has looked at what there was
+    /// before it.
+    pub(crate) fn serves(&self) -> bool {
+        let Ok(Some(first)) = self.first_process() else {
+            return false;
+        };
+        first == self.memory().first_process() && self.is_mapped_by(first) == Some(true)
     }
 }
 
 fn libc_nofollow() -> i32 {
     i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_else(|_| unreachable!("a flag"))
-}
-
-impl<'a> Locked<'a> {
-    pub(crate) fn control(&self) -> &'a Control {
-        self.control
-    }
-
-    pub(crate) fn memory(&self) -> Memory<'a> {
-        self.control.memory()
-    }
-
-    /// All entries of the table that are in use.
-    pub(crate) fn snapshots(&self) -> impl Iterator<Item = Snapshot<'a>> {
-        let memory = self.memory();
-        let entries = (0..SNAPSHOTS_MAX).filter_map(move |index| Snapshot::at(memory, index));
-        entries.filter(|snapshot| snapshot.state() != Phase::Free)
-    }
-
-    /// Allocates words of zeros that no snapshot uses.
-    pub(crate) fn allocate(&self, words: u64, besides: &[Extent]) -> Result<Extent, HookError> {
-        let used = self.snapshots().flat_map(|snapshot| {
-            let extents = snapshot.extents();
-            extents.map(|(at, words)| Extent { at, words })
-        });
-        let journal = journal_extent(self.memory()).map(|(at, words)| Extent { at, words });
-        let used = used.chain(journal);
-        let mut used: Vec<_> = used.chain(besides.iter().copied()).collect();
-        used.retain(|extent| extent.words > 0);
-        used.sort_unstable_by_key(|extent| extent.at);
-        let words = words.next_multiple_of(PAGE_WORDS);
-        let mut at = AREA_BYTES_AT / WORD_BYTES;
-        for extent in used {
-            if extent.at >= at + words {
-                break;
-            }
-            at = at.max((extent.at + extent.words).next_multiple_of(PAGE_WORDS));
-        }
-        let bytes = words * WORD_BYTES;
-        let full = |source| HookError::Memory {
-            path: self.control.path.clone(),
-            bytes,
-            source,
-        };
-        if (at + words) * WORD_BYTES > CONTROL_BYTES {
-            return Err(full(std::io::ErrorKind::StorageFull.into()));
-        }
-        let extent = Extent { at, words };
-        self.free(extent)?;
-        let file = &self.control.file;
-        let allocated = fallocate(file, FallocateFlags::empty(), at * WORD_BYTES, bytes);
-        match allocated {
-            Ok(()) => Ok(extent),
-            Err(errno) => {
-                self.free(extent)?;
-                Err(full(errno.into()))
-            }
-        }
-    }
-
-    /// Gives words back to the system. They read as zeros from then on.
-    pub(crate) fn free(&self, extent: Extent) -> Result<(), HookError> {
-        if extent.words == 0 {
-            return Ok(());
-        }
-        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let (at, bytes) = (extent.at * WORD_BYTES, extent.words * WORD_BYTES);
-        let freed = fallocate(&self.control.file, hole, at, bytes);
-        let freed = freed.map_err(std::io::Error::from);
-        freed.doing("free memory of", &self.control.path)
-    }
 }
 
 /// How the controller waits.

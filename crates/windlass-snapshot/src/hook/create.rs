@@ -12,12 +12,13 @@ use windlass_image::layout::hook::{Snapshot, grace, publish};
 use windlass_postgres::{Cluster, DatabaseFacts};
 
 use super::atomic;
-use super::control::{Control, Locked, Patience};
+use super::control::{Control, Patience};
 use super::durable::{self, Durable};
 use super::error::{HookError, HookIo};
 use super::index::Room;
 use super::limits::HookLimits;
 use super::links::Links;
+use super::locked::Locked;
 use super::record::{Document, make_copied};
 use super::remove::{finish, take_out, waited};
 use super::state::why_lost;
@@ -209,6 +210,7 @@ pub(super) fn publish_document(
     document.links = links.directories();
     document.graves = links.graves();
     document.durable = Durable::of(snapshot);
+    links.list_places()?;
     document.write(directory, &table)?;
     if request.durable {
         request.progress.set_phase("making it durable");

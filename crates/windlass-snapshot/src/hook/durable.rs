@@ -19,13 +19,16 @@ use serde::{Deserialize, Serialize};
 use windlass_engine::durable;
 use windlass_engine::media::crc32c;
 use windlass_image::layout::hook::{
-    FILE_WORDS, FileKey, Memory, SAVED_DIRECTORIES_MAX, SAVED_DIRECTORY, SAVED_HEADER_BYTES,
-    STAMP_NAME, SavedDirectory, SavedHeader, Snapshot, Stamp, is_durable, saved_name,
+    FILE_WORDS, FileKey, Memory, PLACES_NAME, SAVED_DIRECTORIES_MAX, SAVED_DIRECTORY,
+    SAVED_HEADER_BYTES, STAMP_BYTES, STAMP_NAME, SavedDirectory, SavedHeader, Snapshot, Stamp,
+    is_durable, saved_name,
 };
 
-use super::control::{Locked, key_of};
+use super::control::key_of;
 use super::error::{HookError, HookIo};
+use super::locked::Locked;
 use super::store::PreservedPages;
+use super::untouched;
 
 const PRIVATE_MODE: u32 = 0o600;
 
@@ -119,6 +122,22 @@ pub(crate) fn write_stamp(data: &Path, stamp: Stamp) -> Result<(), HookError> {
     durable::write(&path, &stamp.encode(), PRIVATE_MODE).doing("write", &path)
 }
 
+/// Says on disk that Windlass changed names of files. No server runs.
+pub(crate) fn move_stamp(data: &Path) -> Result<(), HookError> {
+    let mut bytes = [0; STAMP_BYTES];
+    let file = File::open(stamp_path(data));
+    let read = file.and_then(|mut file| file.read_exact(&mut bytes));
+    let Some(stamp) = read.ok().and_then(|()| Stamp::decode(&bytes)) else {
+        return Ok(());
+    };
+    let moved = Stamp {
+        at: untouched::now(),
+        is_last: true,
+        ..stamp
+    };
+    write_stamp(data, moved)
+}
+
 /// Removes the files of durable snapshots that are no longer there, and what killed controllers
 /// left of them.
 pub(crate) fn sweep(locked: &Locked<'_>) -> Result<(), HookError> {
@@ -131,6 +150,9 @@ pub(crate) fn sweep(locked: &Locked<'_>) -> Result<(), HookError> {
         kept.push(stamp_path(data));
     }
     let place = data.join(SAVED_DIRECTORY);
+    if locked.snapshots().next().is_some() {
+        kept.push(place.join(PLACES_NAME));
+    }
     let listed = match std::fs::read_dir(&place) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         listed => listed.doing("list", &place)?,
@@ -174,6 +196,8 @@ fn stamp(locked: &Locked<'_>) -> Result<(), HookError> {
     let stamp = Stamp {
         before: crc,
         after: crc,
+        at: untouched::now(),
+        is_last: false,
     };
     let file = OpenOptions::new()
         .write(true)

@@ -14,9 +14,10 @@ use windlass_image::layout::hook::{
     needs_grave,
 };
 
-use super::control::{Control, Locked, key_of};
+use super::control::{Control, identity, key_of};
 use super::error::{HookError, HookIo};
-use super::links::{entries, identity, place_of, places};
+use super::links::{entries, place_of, places};
+use super::locked::Locked;
 
 /// The graveyard of a data directory's files in a place.
 pub(crate) fn path_in(place: &Path, data: &Path) -> Result<PathBuf, HookError> {

@@ -32,6 +32,7 @@ use super::remove::{control_of, why_gone};
 use super::seen::Seen;
 use super::state::why_lost;
 use super::store::{PreservedPages, Wanted};
+use super::taken::is_paged;
 
 /// How many files are kept open.
 const OPEN_FILES_MAX: usize = 256;
@@ -234,10 +235,21 @@ impl HookImage {
     /// Fails if somebody has written without the hook. A page that was read before may not be that
     /// of the snapshot then.
     fn is_seen(&self, part: Part<'_>) -> Result<bool, ImageError> {
-        match self.seen.holds(&self.control) {
+        match self.seen.holds(&self.control) && self.is_own(part)? {
             true => Ok(true),
             false => Err(self.lost(part)),
         }
+    }
+
+    /// Whether nobody has changed the file without the hook. Some large files are anybody's.
+    fn is_own(&self, part: Part<'_>) -> Result<bool, ImageError> {
+        if !is_paged(&part.entry.path) {
+            return Ok(true);
+        }
+        let file = self.file(part.position)?;
+        let of = (&*file, self.document.number);
+        let own = self.seen.is_own(&self.control, of);
+        own.map_err(|error| self.fault("examine", part.position, error))
     }
 
     fn is_source(&self, part: Part<'_>, block: u64, blocks: u64) -> Result<bool, ImageError> {

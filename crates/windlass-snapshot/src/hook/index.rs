@@ -5,9 +5,9 @@ use windlass_image::layout::hook::{
     index_records, release,
 };
 
-use super::control::{Extent, Locked};
 use super::error::HookError;
 use super::links::Linked;
+use super::locked::{Extent, Locked};
 
 /// A file for the index.
 #[derive(Clone, Copy, Debug)]
@@ -15,15 +15,22 @@ pub(crate) struct Tracked {
     pub(crate) key: FileKey,
     pub(crate) blocks: u32,
     pub(crate) link: FileLink,
+    /// Whether only the server changes it.
+    pub(crate) is_watched: bool,
 }
 
 impl Tracked {
-    pub(crate) fn of(linked: &Linked, page_bytes: u32) -> Result<Self, HookError> {
+    pub(crate) fn of(
+        linked: &Linked,
+        page_bytes: u32,
+        is_watched: bool,
+    ) -> Result<Self, HookError> {
         let blocks = linked.bytes.div_ceil(u64::from(page_bytes));
         Ok(Self {
             key: linked.key,
             blocks: u32::try_from(blocks).map_err(|_| HookError::TooLarge)?,
             link: linked.link()?,
+            is_watched: is_watched && blocks > 0,
         })
     }
 }
@@ -165,5 +172,6 @@ fn record(file: &Tracked, first: u32) -> FileRecord {
         first,
         blocks: file.blocks,
         link: file.link,
+        is_watched: file.is_watched,
     }
 }

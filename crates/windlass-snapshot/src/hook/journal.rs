@@ -10,8 +10,9 @@ use windlass_image::layout::hook::{
     read_journal,
 };
 
-use super::control::{Extent, Locked, Patience};
+use super::control::Patience;
 use super::error::HookError;
+use super::locked::{Extent, Locked};
 use super::remove::waited;
 
 /// So many changes are noted: 4 MiB. If there are more, everything is looked at again.

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use windlass_engine::media::crc32c;
 use windlass_image::layout::hook::{
-    Cause, Fault, Process, Stamp, System, Waiter, blocks_of, is_durable, lose_all, lose_unpinned,
-    needs_pin, preserve,
+    CONTROL_TOLD_BYTES, Cause, Change, Fault, Process, Stamp, System, Waiter, blocks_of,
+    is_durable, lose_all, lose_unpinned, needs_pin, preserve,
 };
 use windlass_image::layout::{Geometry, Slot, SlotEntry};
 
@@ -18,9 +18,7 @@ use super::error::{HookError, HookIo};
 use super::graves;
 use super::links::examine;
 use super::store::PreservedPages;
-
-/// So many bytes of pg_control tell the hook whether it changed.
-pub(super) const CONTROL_TOLD_BYTES: usize = 192;
+use super::{locked, untouched};
 
 /// Preserves pages for the snapshots of a cluster.
 pub(crate) struct Keeper {
@@ -60,6 +58,13 @@ impl Keeper {
             store,
             control,
         }))
+    }
+
+    /// Tells that any file is changed from now on.
+    pub(crate) fn begin(&mut self) {
+        let memory = self.control.memory();
+        let now = untouched::now();
+        self.process.note_change(memory, Change::All, now);
     }
 
     /// Preserves what lies from `from` to `to`, before it is overwritten or cut off.
@@ -117,7 +122,13 @@ impl Keeper {
         let after = crc32c(told);
         if is_durable(memory) {
             let before = memory.control_crc();
-            durable::write_stamp(self.control.data(), Stamp { before, after })?;
+            let stamp = Stamp {
+                before,
+                after,
+                at: untouched::now(),
+                is_last: false,
+            };
+            durable::write_stamp(self.control.data(), stamp)?;
         }
         memory.set_control_crc(after);
         Ok(())
@@ -131,17 +142,19 @@ impl Keeper {
         });
     }
 
-    /// Whether pg_control is what the hook saw last. If not, a server wrote without the hook.
+    /// Whether pg_control is what the hook saw last, and the files are as it left them. If not,
+    /// somebody wrote without the hook.
     pub(crate) fn has_seen(&self, bytes: &[u8]) -> bool {
         let seen = self.control.memory().control_crc();
         let told = bytes.get(..CONTROL_TOLD_BYTES);
-        told.is_some_and(|told| seen == 0 || seen == crc32c(told))
+        let is_seen = told.is_some_and(|told| seen == 0 || seen == crc32c(told));
+        is_seen && untouched::changed(&self.control).is_none()
     }
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.process.quit(self.control.memory());
+        locked::note_done(&self.control, &mut self.process);
     }
 }
 

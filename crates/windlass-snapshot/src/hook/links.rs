@@ -21,12 +21,15 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, StatxFlags, linkat, open, statat, statx};
 use rustix::io::Errno;
-use windlass_image::layout::hook::{FileKey, FileLink, SAVED_DIRECTORY};
+use windlass_engine::durable;
+use windlass_image::layout::hook::{FileKey, FileLink, PLACES_NAME, SAVED_DIRECTORY};
 
-use super::control::key_of;
+use super::control::{identity, key_of};
 use super::error::{HookError, HookIo};
 use super::graves;
+use super::untouched::listed_places;
 
+const PRIVATE_MODE: u32 = 0o600;
 const IN_DATA: &str = SAVED_DIRECTORY;
 const IN_TABLESPACE: &str = "windlass";
 const TABLESPACES: &str = "pg_tblspc";
@@ -225,6 +228,28 @@ impl Links {
             .collect()
     }
 
+    /// Tells the hook where they are, if it would not find them: a tablespace can be dropped.
+    pub(crate) fn list_places(&self) -> Result<(), HookError> {
+        let known = listed_places(&self.data)?;
+        let mut places: BTreeSet<PathBuf> = known.iter().cloned().collect();
+        let links = self.directories.iter().map(|directory| &directory.path);
+        let graves = self.graves.iter().map(|grave| &grave.path);
+        let parents = links.chain(graves).filter_map(|path| path.parent());
+        let own = self.data.join(IN_DATA);
+        places.extend(parents.filter(|place| *place != own).map(PathBuf::from));
+        if places.len() == known.len() {
+            return Ok(());
+        }
+        let bytes = places.iter().flat_map(|place| {
+            let bytes = place.as_os_str().as_bytes();
+            bytes.iter().copied().chain([0])
+        });
+        let bytes: Vec<u8> = bytes.collect();
+        let path = own.join(PLACES_NAME);
+        make_directory(&own)?;
+        durable::write(&path, &bytes, PRIVATE_MODE).doing("write", &path)
+    }
+
     /// Keeps the links.
     pub(crate) fn keep(mut self) {
         self.is_kept = true;
@@ -326,14 +351,6 @@ fn place(data: &Path, base: &Path) -> Result<PathBuf, HookError> {
     }
     let location = link.canonicalize().doing("resolve", &link)?;
     Ok(location.join(IN_TABLESPACE))
-}
-
-/// Tells clusters apart that share a tablespace's directory.
-pub(crate) fn identity(data: &Path) -> Result<String, HookError> {
-    let found = std::fs::metadata(data).doing("examine", data)?;
-    let name = key_of(&found).control_name();
-    let name = String::from_utf8_lossy(&name).into_owned();
-    Ok(name.trim_start_matches("windlass-").to_owned())
 }
 
 /// Removes a directory of links.

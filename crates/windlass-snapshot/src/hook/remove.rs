@@ -9,9 +9,10 @@ use windlass_image::layout::hook::{
     Busy, Cause, Moved, Phase, Reading, Snapshot, drain, grace, merge, release, unlink,
 };
 
-use super::control::{Control, Extent, Locked, Patience};
+use super::control::{Control, Patience};
 use super::durable;
 use super::error::HookError;
+use super::locked::{Extent, Locked};
 use super::record::{Document, boot};
 use super::store::PreservedPages;
 use super::{graves, journal, links};
@@ -30,7 +31,11 @@ pub fn remove(directory: &Path) -> Result<(), HookError> {
         durable.forget(&document.data)?;
     }
     remove_links(&document)?;
-    graves::sweep_these(&document.graves, &document.data)
+    graves::sweep_these(&document.graves, &document.data)?;
+    match Control::open_any(&document.data)? {
+        Some(_) => Ok(()),
+        None => durable::move_stamp(&document.data),
+    }
 }
 
 /// Removes the links of a snapshot that is in no memory any more. A later memory gives its number

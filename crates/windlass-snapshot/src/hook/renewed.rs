@@ -78,6 +78,7 @@ impl Taken {
             key,
             blocks: 0,
             link: FileLink::default(),
+            is_watched: false,
         });
         gone.collect()
     }

@@ -1,4 +1,5 @@
-//! Whether all that was written to a data directory went through the hook.
+//! Whether all that was written to a data directory went through the hook: by pg_control, while a
+//! server runs or after it, and by the times of a file that is read while none runs.
 //!
 //! A server writes pg_control when it starts, before it changes its data, and the hook notes the
 //! checksum of what it saw. Another checksum means that a server runs, or ran, without the hook.
@@ -15,9 +16,10 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
 use windlass_engine::media::crc32c;
+use windlass_image::layout::hook::{CONTROL_TOLD_BYTES, Moment, is_lost, last_change};
 
 use super::control::Control;
-use super::keeper::CONTROL_TOLD_BYTES;
+use super::untouched;
 use crate::cluster::CONTROL_PATH;
 
 /// How long the hook may take to note what was written.
@@ -29,6 +31,8 @@ pub(super) struct Seen {
     path: PathBuf,
     /// The file when it was last found to be as the hook saw it.
     proven: Mutex<Option<Times>>,
+    /// The last change of those who take part, as it was last known.
+    last: Mutex<Moment>,
 }
 
 /// What changes whenever somebody writes to a file.
@@ -39,6 +43,7 @@ impl Seen {
         Self {
             path: control.data().join(CONTROL_PATH),
             proven: Mutex::new(None),
+            last: Mutex::new(last_change(control.memory())),
         }
     }
 
@@ -62,12 +67,22 @@ impl Seen {
         }
     }
 
+    /// Whether nobody has changed this file without the hook, for the snapshot with this number.
+    pub(super) fn is_own(
+        &self,
+        control: &Control,
+        (file, number): (&File, u32),
+    ) -> std::io::Result<bool> {
+        let known = *lock(&self.last);
+        let is_own = untouched::is_own(control, file, known)?;
+        *lock(&self.last) = last_change(control.memory());
+        // A server that has started meanwhile has told what it found.
+        Ok(is_own && !is_lost(control.memory(), number))
+    }
+
     fn is_as_seen(&self, control: &Control, found: &std::fs::Metadata) -> bool {
         let times = times(found);
-        let mut proven = self
-            .proven
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut proven = lock(&self.proven);
         if *proven == Some(times) {
             return true;
         }
@@ -83,6 +98,10 @@ impl Seen {
         }
         is_seen
     }
+}
+
+fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 fn times(found: &std::fs::Metadata) -> Times {

@@ -12,6 +12,7 @@ use super::record::Document;
 use super::remove::{control_of, why_gone};
 use super::seen::Seen;
 use super::store::PreservedPages;
+use super::untouched;
 
 /// The state of a snapshot by the hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,8 +92,8 @@ pub(crate) fn why_lost(control: &Control, number: u32) -> Option<String> {
         return Some("it was dropped".into());
     };
     match snapshot.state() {
-        Phase::Active if Seen::of(control).holds(control) => None,
-        Phase::Active => Some(words((Cause::Unseen, 0))),
+        Phase::Active if !Seen::of(control).holds(control) => Some(words((Cause::Unseen, 0))),
+        Phase::Active => untouched::changed(control),
         Phase::Lost => Some(words(snapshot.cause())),
         // It reached a limit.
         _ if snapshot.cause().0 != Cause::Unknown => Some(words(snapshot.cause())),
@@ -112,6 +113,7 @@ fn words((cause, errno): (Cause, i32)) -> String {
         Cause::Age => "it became as old as it was to become",
         Cause::Free => "the disk of its store had less free space than was to be kept",
         Cause::Name => "the server removed a file that could not be kept",
+        Cause::Changed => "the files of the data directory were changed while no server ran",
         Cause::Unknown => "the cause is not known",
     };
     match errno {

@@ -82,7 +82,9 @@ impl Taken {
             let Some(linked) = linked else { return Ok(()) };
             into.known.insert(entry.path.clone(), linked);
             entry.bytes = linked.bytes;
-            self.tracked.push(Tracked::of(&linked, into.page_bytes)?);
+            let is_watched = is_paged(&entry.path);
+            self.tracked
+                .push(Tracked::of(&linked, into.page_bytes, is_watched)?);
             self.push(entry, Kept::linked(&linked));
         } else {
             self.small.push((self.entries.len(), source));

@@ -66,7 +66,7 @@ fn entries(path: &Path) -> usize {
 
 #[test]
 fn a_killed_controller_leaves_nothing_that_counts() {
-    let source = Source::start(DEFAULT_BIN.as_ref());
+    let mut source = Source::start(DEFAULT_BIN.as_ref());
     let rows = "SELECT i, repeat('x', 200) AS x FROM generate_series(1, 5000) i";
     source
         .server
@@ -81,6 +81,14 @@ fn a_killed_controller_leaves_nothing_that_counts() {
             .sql("postgres", "UPDATE t SET x = x || 'y' WHERE i % 5 = 0");
         source.server.sql("postgres", "CHECKPOINT");
         assert_eq!(sums(&kept.directory), before, "after {moment} ms");
+    }
+    // The server ends with it, and nobody told what either was at.
+    for moment in [60, 140] {
+        run_and_kill(&source, moment);
+        source.end("kill");
+        assert_eq!(sums(&kept.directory), before, "both killed, {moment} ms");
+        source.server.run();
+        assert_eq!(sums(&kept.directory), before, "both killed, {moment} ms");
     }
     // Some were complete when their maker was killed.
     for entry in std::fs::read_dir(source.place.path()).unwrap() {

@@ -17,4 +17,5 @@ mod limits;
 mod names;
 mod processes;
 mod regression;
+mod stopped;
 mod support;

@@ -184,13 +184,14 @@ fn a_file_that_somebody_replaced_while_the_server_was_stopped_is_an_error() {
     let path = source
         .server
         .sql("postgres", "SELECT pg_relation_filepath('b')");
+    let image = HookImage::open(&snapshot.directory).unwrap();
     source.server.stop("fast");
     let file = source.server.data().join(&path);
     let bytes = std::fs::read(&file).unwrap();
     std::fs::remove_file(&file).unwrap();
     // The file system may give it the number of the old one.
     std::fs::write(&file, vec![0; bytes.len()]).unwrap();
-    let image = HookImage::open(&snapshot.directory).unwrap();
+    assert!(HookImage::open(&snapshot.directory).is_err());
     let entry = image
         .files()
         .0

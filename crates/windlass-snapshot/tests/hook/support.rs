@@ -32,6 +32,11 @@ impl Source {
     }
 
     pub fn start_with(bin: &Path, settings: &[&str]) -> Self {
+        Self::start_of(bin, settings, &["--data-checksums"])
+    }
+
+    /// One of a cluster that initdb made with these arguments.
+    pub fn start_of(bin: &Path, settings: &[&str], initdb: &[&str]) -> Self {
         become_server_user();
         let place = tempfile::tempdir().unwrap();
         let copy = place.path().join("windlass.so");
@@ -41,7 +46,9 @@ impl Source {
             bin: bin.into(),
             ..ClusterOptions::default()
         };
-        options = options.initdb("--data-checksums");
+        for argument in initdb {
+            options = options.initdb(*argument);
+        }
         options = options.setting(format!("shared_preload_libraries = '{}'", copy.display()));
         for setting in settings {
             options = options.setting(*setting);
@@ -84,6 +91,25 @@ impl Source {
         limits: HookLimits,
     ) -> Result<Snapshot, HookError> {
         self.try_made(name, start, (limits, false, usize::MAX))
+    }
+
+    /// Stops the server: in a mode of pg_ctl, or `kill`.
+    pub fn end(&mut self, how: &str) {
+        match how {
+            "kill" => self.kill(),
+            mode => self.server.stop(mode),
+        }
+    }
+
+    /// Kills the server. It can start again when nobody has its first process's number any more.
+    fn kill(&mut self) {
+        let path = self.server.data().join("postmaster.pid");
+        let first = std::fs::read_to_string(path).unwrap();
+        let first = Path::new("/proc").join(first.lines().next().unwrap());
+        self.server.kill();
+        while first.exists() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
     }
 
     /// One that outlives a power cut.

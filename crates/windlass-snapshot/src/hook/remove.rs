@@ -17,6 +17,9 @@ use super::record::{Document, boot};
 use super::store::PreservedPages;
 use super::{graves, journal, links};
 
+/// So many pages are looked at together for neighbours.
+const FREED_AT_ONCE: usize = 1 << 16;
+
 /// Removes the snapshot in a directory: its pages, its memory, its links. The directory itself
 /// stays, without its document's meaning. Whatever is gone already does not matter.
 pub fn remove(directory: &Path) -> Result<(), HookError> {
@@ -117,22 +120,34 @@ pub(crate) fn waited(waited: Result<(), Busy>) -> Result<(), HookError> {
     waited.map_err(|Busy { pid }| HookError::Busy { pid })
 }
 
-/// Frees the pages that no older snapshot has. Nobody can see the snapshot any more.
+/// Frees the pages that no older snapshot has. Nobody can see the snapshot any more. Those of the
+/// last one go with the store.
 fn free_pages(locked: &Locked<'_>, snapshot: &Snapshot<'_>) -> Result<(), HookError> {
     let memory = locked.memory();
+    if locked
+        .snapshots()
+        .all(|it| it.number() == snapshot.number())
+    {
+        return Ok(());
+    }
     let Some(path) = PreservedPages::path_of(memory).filter(|path| path.exists()) else {
         return Ok(());
     };
     let store = PreservedPages::open(&path, memory.page_bytes(), true)?;
-    let mut failed = None;
+    let mut unneeded = Vec::with_capacity(FREED_AT_ONCE);
+    let mut freed = Ok(());
     for record in snapshot.files() {
         merge(memory, snapshot, &record, |moved| {
             if let Moved::Unneeded(slot) = moved {
-                failed = failed.take().or(store.free(slot).err());
+                unneeded.push(slot);
+            }
+            if unneeded.len() == FREED_AT_ONCE {
+                let more = store.free(&mut unneeded);
+                freed = std::mem::replace(&mut freed, Ok(())).and(more);
             }
         });
     }
-    failed.map_or(Ok(()), Err)
+    freed.and(store.free(&mut unneeded))
 }
 
 /// Frees the memory of a snapshot that is not in the chain. The last one takes the store with it.

@@ -18,7 +18,7 @@ chain_sql() { cluster_psql "$(chain_dir)" postgres --command "$1"; }
 need_chain_programs() {
     PG_BINDIR=$(install_newest_clients "$(server_place postgres)/18-clients" | sed 's/^18=//')
     need python3:python3
-    pgbackrest=$(install_newest_pgbackrest "$(server_place pgbackrest)")
+    need_pgbackrest
 }
 
 # A cluster of pgbench, without log of its own making.

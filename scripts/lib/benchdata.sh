@@ -106,6 +106,28 @@ build_mixed_cluster() {
     cluster_stop "$dir"
 }
 
+# What applications log: random ids, times, and documents of which the keys repeat and the values do not.
+build_events_cluster() {
+    local dir=$1
+    cluster_create "$dir"
+    cluster_start "$dir" "$PG_BINDIR" "${loading[@]}"
+    cluster_psql "$dir" postgres <<'SQL'
+SELECT setseed(0.5);
+CREATE TABLE events AS
+SELECT gen_random_uuid() AS id, timestamptz '2026-01-01' + n * interval '83 ms' + random() * interval '1 s' AS noted,
+    (random() * 50000)::integer AS account, gen_random_uuid() AS session,
+    jsonb_build_object('kind', (ARRAY['view', 'click', 'order', 'return'])[1 + (random() * 3)::integer], 'path', '/item/' || (random() * 90000)::integer,
+        'seconds', round((random() * 30)::numeric, 2), 'agent', jsonb_build_object('mobile', random() < 0.6, 'version', (random() * 20)::integer),
+        'trace', md5(random()::text)) AS document
+FROM generate_series(1, 2000000) n;
+ALTER TABLE events ADD PRIMARY KEY (id);
+CREATE INDEX ON events (account, noted);
+CREATE INDEX ON events (noted);
+VACUUM FREEZE;
+SQL
+    cluster_stop "$dir"
+}
+
 # Data of packages, without installing them.
 need_debian_data() {
     debian_data="$bench_dir/tools/debian"
@@ -121,6 +143,7 @@ need_mixed_cluster() { made mixed build_mixed_cluster; }
 need_tpch_cluster() { made "tpch-$scale" build_tpch_cluster; }
 need_tpch_sqlite() { made "sqlite-$scale" build_tpch_sqlite; }
 need_small_tables() { made "small-$small_tables" build_small_tables; }
+need_events_cluster() { made events build_events_cluster; }
 need_pgbench_cluster() { made "pgbench-$pgbench_scale" build_pgbench_cluster; }
 
 # serve NAME: starts the cluster of that name alone, and remembers it for the trap.

@@ -64,7 +64,7 @@ record_tps() {
 
 bench_interference() {
     local round
-    need pgbackrest:pgbackrest
+    need_pgbackrest
     server_dir "$bench_dir/out"
     need_pgbench_cluster
     serve "pgbench-$pgbench_scale"

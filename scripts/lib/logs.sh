@@ -76,9 +76,9 @@ log_pgbackrest() {
     common="--stanza=bench --repo1-path='$(out pgbackrest)' --lock-path='$(out locks)' --log-level-file=off --log-level-console=error
         --config=/dev/null --pg1-path='$data'"
     common=${common//$'\n'/ }
-    as_server bash -c "pgbackrest stanza-create $common --pg1-socket-path='$(log_cluster)/socket' --pg1-user=postgres"
-    each "$names" "pgbackrest archive-push $common --compress-type=zst --compress-level=1 '$data/pg_wal/'\$name" | record pgbackrest push
-    each "$names" "pgbackrest archive-get $common \$name '$(out fetched)/'\$name" | record pgbackrest get
+    as_server bash -c "'$pgbackrest' stanza-create $common --pg1-socket-path='$(log_cluster)/socket' --pg1-user=postgres"
+    each "$names" "'$pgbackrest' archive-push $common --compress-type=zst --compress-level=1 '$data/pg_wal/'\$name" | record pgbackrest push
+    each "$names" "'$pgbackrest' archive-get $common \$name '$(out fetched)/'\$name" | record pgbackrest get
 }
 
 # median_log WHO WHAT COLUMN: of seconds (3) or of CPU seconds (4).
@@ -96,7 +96,7 @@ log_row() {
 
 bench_log() {
     local names round system name
-    need pgbackrest:pgbackrest
+    need_pgbackrest
     server_dir "$bench_dir/out"
     need_log_cluster
     names="$bench_dir/log.names"

@@ -109,7 +109,7 @@ version_description() {
     printf 'Windlass %s, PostgreSQL %s, pgBackRest %s, SQLite %s, %s' \
         "$("$windlass" --version | awk '{ print $2 }')" \
         "$("$PG_BINDIR/postgres" --version | awk '{ print $3 }')" \
-        "$(pgbackrest version | awk '{ print $2 }')" \
+        "$("$pgbackrest" version | awk '{ print $2 }')" \
         "$(sqlite3 --version | awk '{ print $1 }')" \
         "tpchgen-cli $tpchgen_version"
 }

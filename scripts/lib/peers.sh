@@ -8,6 +8,12 @@ set -euo pipefail
 
 codec=zstd:1
 bundle=n
+pgbackrest=
+
+# The newest pgBackRest that Debian has, for the machine's own may be years old.
+need_pgbackrest() {
+    [[ -n $pgbackrest ]] || pgbackrest=$(install_newest_pgbackrest "$(server_place pgbackrest)")
+}
 
 out() { echo "$bench_dir/out/$1"; }
 
@@ -21,6 +27,15 @@ run_windlass() {
     timed "$windlass" backup "$uri" --to "$(out windlass)/set.windlass" --compress "$codec" --json
 }
 
+# What the last backups of a contest left on the disk, in bytes: record_stored NAME CONTENDER=PATH ...
+record_stored() {
+    local name=$1 pair
+    shift
+    for pair in "$@"; do
+        printf '%s\t%s\n' "${pair%%=*}" "$(as_server du --summarize --block-size=1 --apparent-size "${pair#*=}" | cut -f 1)"
+    done >"$results_dir/$name.stored"
+}
+
 run_windlass_nul() {
     timed "$windlass" backup "$uri" --to nul --compress none --json
 }
@@ -29,7 +44,7 @@ run_windlass_nul() {
 pgbackrest_with() {
     local level=(--compress-type=none)
     [[ $codec == none ]] || level=(--compress-type=zst --compress-level="${codec#*:}")
-    pgbackrest_command=(pgbackrest "$1" --stanza=bench --repo1-path="$(out pgbackrest)" --lock-path="$(out locks)"
+    pgbackrest_command=("$pgbackrest" "$1" --stanza=bench --repo1-path="$(out pgbackrest)" --lock-path="$(out locks)"
         --log-level-file=off --log-level-console=error --config=/dev/null)
     case $1 in
         backup) pgbackrest_command+=(--pg1-path="$serving_dir/data" --pg1-socket-path="$serving_dir/socket" --pg1-user=postgres
@@ -104,6 +119,15 @@ run_windlass_sqlite() {
     timed "$windlass" backup "$bench_dir/sqlite-$scale/tpch.db" --to "$(out windlass)/set.windlass" --compress none --json
 }
 
+run_windlass_sqlite_pages() { sqlite_zstd "$(out windlass)" auto; }
+run_windlass_sqlite_raw() { sqlite_zstd "$(out raw)" off; }
+
+# sqlite_zstd DIR PAGES
+sqlite_zstd() {
+    fresh "$1"
+    timed "$windlass" backup "$bench_dir/sqlite-$scale/tpch.db" --to "$1/set.windlass" --compress zstd:1 --pages "$2" --json
+}
+
 run_sqlite3() {
     fresh "$(out sqlite)"
     timed sqlite3 "$bench_dir/sqlite-$scale/tpch.db" ".backup '$(out sqlite)/copy.db'"
@@ -115,6 +139,25 @@ peers_zstd() {
     codec=zstd:1 bundle=n
     choose_basebackup zstd basebackup_zstd_server basebackup_zstd_client
     contest zstd run_windlass run_pgbackrest run_pg_basebackup
+    record_stored zstd windlass="$(out windlass)" pgbackrest="$(out pgbackrest)"
+}
+
+# peers_of NAME CLUSTER: another cluster with the default codec of both, and what they store.
+peers_of() {
+    serve "$2"
+    codec=zstd:1 bundle=n
+    contest "$1" run_windlass run_pgbackrest
+    record_stored "$1" windlass="$(out windlass)" pgbackrest="$(out pgbackrest)"
+}
+
+peers_pgbench() {
+    need_pgbench_cluster
+    peers_of pgbench "pgbench-$pgbench_scale"
+}
+
+peers_events() {
+    need_events_cluster
+    peers_of events events
 }
 
 peers_none() {
@@ -154,13 +197,20 @@ peers_sqlite() {
     contest sqlite run_windlass_sqlite run_sqlite3
 }
 
-peer_runs=(zstd none nul restore small sqlite)
+# Pages of SQLite taken apart, and as they are: both of Windlass.
+peers_sqlitezstd() {
+    need_tpch_sqlite
+    contest sqlitezstd run_windlass_sqlite_pages run_windlass_sqlite_raw
+    record_stored sqlitezstd windlass_sqlite_pages="$(out windlass)" windlass_sqlite_raw="$(out raw)"
+}
+
+peer_runs=(zstd pgbench events none nul restore small sqlite sqlitezstd)
 
 bench_peers() {
     local name runs=("${peer_runs[@]}")
     [[ -z $only || " ${peer_runs[*]} " == *" $only "* ]] || die "--only takes one of: ${peer_runs[*]}"
     [[ -z $only ]] || runs=("$only")
-    need pgbackrest:pgbackrest
+    need_pgbackrest
     server_dir "$bench_dir/out"
     for name in "${runs[@]}"; do
         "peers_$name"

@@ -5,12 +5,23 @@ set -euo pipefail
 
 # run, its title, Windlass's contender, then peer and the ratio that is asked for, twice at most.
 peer_lines=(
-    "zstd|zstd:1 to one file|windlass|pgbackrest|0.50|pg_basebackup|0.62"
+    "zstd|zstd:1 to one file|windlass|pgbackrest|0.36|pg_basebackup|0.50"
+    "pgbench|zstd:1, pgbench|windlass|pgbackrest|0.50"
+    "events|zstd:1, uuid and jsonb|windlass|pgbackrest|0.50"
     "none|uncompressed to one file|windlass|pgbackrest|0.40|pg_basebackup|0.40"
     "nul|uncompressed to \`nul\`|windlass_nul|basebackup_nul_blackhole|0.25|basebackup_nul_stdout|0.25"
-    "restore|restore of the zstd:1 set|windlass_restore|pgbackrest_restore|0.50"
+    "restore|restore of the zstd:1 set|windlass_restore|pgbackrest_restore|0.45"
     "small|SMALL small tables, zstd:1|windlass|pgbackrest|0.50|pg_basebackup|0.80"
     "sqlite|SQLite, uncompressed|windlass_sqlite|sqlite3|0.50"
+    "sqlitezstd|SQLite, zstd:1|windlass_sqlite_pages|windlass_sqlite_raw|0.90"
+)
+
+# run, its title, Windlass's contender, the peer, and the ratio of stored bytes that is asked for.
+stored_lines=(
+    "zstd|zstd:1, TPC-H|windlass|pgbackrest|0.60"
+    "pgbench|zstd:1, pgbench|windlass|pgbackrest|0.75"
+    "events|zstd:1, uuid and jsonb|windlass|pgbackrest|0.75"
+    "sqlitezstd|SQLite, zstd:1|windlass_sqlite_pages|windlass_sqlite_raw|0.55"
 )
 
 # peer_title RUN PEER: the peer and, where several were tried, the setting that was its best.
@@ -20,6 +31,7 @@ peer_title() {
         pgbackrest*) echo "pgBackRest" ;;
         basebackup_nul_blackhole) echo "pg_basebackup, blackhole" ;;
         basebackup_nul_stdout) echo "pg_basebackup, tar to /dev/null" ;;
+        windlass_sqlite_raw) echo "Windlass, \`--pages off\`" ;;
         sqlite3) echo "sqlite3 .backup" ;;
         *) echo "$2" ;;
     esac
@@ -46,9 +58,26 @@ peer_rows() {
     done
 }
 
+stored_of() {
+    awk -F '\t' -v who="$2" '$1 == who { print $2 }' "$results_dir/$1.stored"
+}
+
+stored_rows() {
+    local line run title ours peer limit verdict
+    for line in "${stored_lines[@]}"; do
+        IFS='|' read -r run title ours peer limit <<<"$line"
+        [[ -e $results_dir/$run.stored ]] || continue
+        verdict=no
+        at_most "$(quotient "$(stored_of "$run" "$ours")" "$(stored_of "$run" "$peer")" 6)" "$limit" && verdict=yes
+        printf '| %s | %.0f | %s | %.0f | %s | %s | %s |\n' "$title" "$(quotient "$(stored_of "$run" "$ours")" 1000000 6)" \
+            "$(peer_title "$run" "$peer")" "$(quotient "$(stored_of "$run" "$peer")" 1000000 6)" \
+            "$(quotient "$(stored_of "$run" "$ours")" "$(stored_of "$run" "$peer")")" "$limit" "$verdict"
+    done
+}
+
 write_peers_table() {
     local page="$repo_root/docs/bench-peers.md"
-    need pgbackrest:pgbackrest
+    need_pgbackrest
     mkdir -p "$repo_root/docs"
     {
         echo "# Windlass compared with other tools"
@@ -59,6 +88,10 @@ write_peers_table() {
         echo "| run | Windlass s | other tool | its s | ratio | goal: at most | met | rounds | commit |"
         echo "|---|---:|---|---:|---:|---:|---|---:|---|"
         peer_rows
+        echo
+        echo "| what is stored | Windlass MB | other | its MB | ratio | goal: at most | met |"
+        echo "|---|---:|---|---:|---:|---:|---|"
+        stored_rows
         echo
         echo "Machine: $(machine_description)."
         echo

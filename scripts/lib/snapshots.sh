@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# bench snapshots: what the library in a PostgreSQL server and its snapshots cost pgbench, and how long it takes to make one.
+# bench snapshots: what the library in a PostgreSQL server and its snapshots cost pgbench, and how long it takes to make, open and revert one.
 # The phases take turns in each round, and only values of one round are compared: the machine may be busy in another way later.
-# Never does: use a server that it did not start. Needs common.sh, cluster.sh, measure.sh; of scripts/bench windlass, bench_dir, pairs,
-# seconds, pgbench_scale, results_dir.
+# Never does: use a server that it did not start. Needs common.sh, cluster.sh, measure.sh, snapshots_page.sh; of scripts/bench windlass, bench_dir,
+# pairs, seconds, pgbench_scale, results_dir.
 set -euo pipefail
 
 snapshot_cluster=
@@ -10,7 +10,7 @@ snapshot_library=
 readonly first_seconds=5
 
 snapshots_start() {
-    cluster_start "$snapshot_cluster" "$PG_BINDIR" max_wal_size=4GB "shared_preload_libraries='${1:-}'"
+    cluster_start "$snapshot_cluster" "$PG_BINDIR" max_wal_size=4GB autovacuum=off "shared_preload_libraries='${1:-}'"
 }
 
 # snapshot_tps SECONDS: transactions a second of a write-heavy pgbench.
@@ -18,6 +18,8 @@ snapshot_tps() {
     as_server "$PG_BINDIR/pgbench" --no-vacuum --client 8 --jobs 2 --time "$1" --host "$snapshot_cluster/socket" --username postgres \
         postgres 2>/dev/null | sed -n 's/^tps = \([0-9.]*\).*/\1/p'
 }
+
+snapshot_sql() { cluster_psql "$snapshot_cluster" postgres --command "$1"; }
 
 take_snapshot() {
     as_server "$windlass" snapshot create "$(cluster_uri "$snapshot_cluster")" "$@" --method hook --json
@@ -28,6 +30,20 @@ drop_snapshots() {
     for name in "$@"; do as_server "$windlass" snapshot drop "$(cluster_uri "$snapshot_cluster")" "$name" --quiet; done
 }
 
+# list_field NAME FIELD: of a snapshot as it is now.
+list_field() {
+    as_server "$windlass" snapshot list "$(cluster_uri "$snapshot_cluster")" --json |
+        jq --raw-output --arg name "$1" ".snapshots[] | select(.name == \$name) | .$2"
+}
+
+# record WHAT VALUE
+record() {
+    printf '%s\t%s\t%s\n' "$round" "$1" "$2" >>"$results_dir/snapshots.tsv"
+    note "round $round: $1: $2"
+}
+
+record_phase() { record "$1" "$(snapshot_tps "$2")"; }
+
 # record_creation NAME ARGUMENT ...: a line of name, seconds, and seconds in which nobody could write.
 record_creation() {
     local name=$1
@@ -36,48 +52,131 @@ record_creation() {
     drop_snapshots made
 }
 
-record_phase() {
-    local tps
-    tps=$(snapshot_tps "$2")
-    printf '%s\t%s\t%s\n' "$round" "$1" "$tps" >>"$results_dir/snapshots.tsv"
-    note "round $round: $1 $tps transactions a second"
-}
-
-creations_under_load() {
+# In a second shell's time: pgbench runs while they are made.
+under_load() {
     local load
-    snapshot_tps 20 >/dev/null &
+    snapshot_tps "$1" >/dev/null &
     load=$!
+    shift
     sleep 2
-    record_creation "checkpoint, 8 clients"
-    record_creation "pause, 8 clients" --checkpoint none
+    "$@"
     wait "$load"
 }
 
+creations_under_load() {
+    record_creation "checkpoint, 8 clients" --checkpoint fast
+    record_creation "pause, 8 clients" --checkpoint none
+}
+
 # Tables of one page, 2,500 in a statement, until there are so many files.
-readonly many_files=50000
+readonly few_files=1000 many_files=50000
 make_many_files() {
-    local first
-    for ((first = 1; first <= many_files; first += 2500)); do
-        as_server "$PG_BINDIR/psql" -XqAt --host "$snapshot_cluster/socket" --username postgres postgres --command "DO \$\$ BEGIN
-            FOR i IN $first..$((first + 2499)) LOOP EXECUTE format('CREATE TABLE many_%s AS SELECT 1 AS i', i); END LOOP; END \$\$"
+    local first step
+    for ((first = $1 + 1; first <= $2; first += 2500)); do
+        step=$(($2 - first + 1 < 2500 ? $2 - first + 1 : 2500))
+        cluster_psql "$snapshot_cluster" postgres --command "DO \$\$ BEGIN
+            FOR i IN $first..$((first + step - 1)) LOOP EXECUTE format('CREATE TABLE many_%s AS SELECT 1 AS i', i); END LOOP; END \$\$"
     done
-    cluster_psql "$snapshot_cluster" postgres --command CHECKPOINT >/dev/null
+    snapshot_sql CHECKPOINT >/dev/null
+}
+
+pauses_of_many_files() {
+    local left
+    for ((left = 0; left < pairs; left++)); do
+        record_creation "pause, $many_files files, 8 clients" --checkpoint none
+    done
 }
 
 # After the rounds, because no other number is about so many files.
 creations_of_many_files() {
-    local load
     snapshots_start "$snapshot_library"
-    make_many_files
+    make_many_files "$few_files" "$many_files"
     record_creation "pause, $many_files files, idle" --checkpoint none
-    snapshot_tps 30 >/dev/null &
-    load=$!
-    sleep 2
-    for ((round = 1; round <= pairs; round++)); do
-        record_creation "pause, $many_files files, 8 clients" --checkpoint none
-    done
-    wait "$load"
+    under_load 30 pauses_of_many_files
     cluster_stop "$snapshot_cluster"
+}
+
+# write_as_before: the same updates of the same rows each time.
+write_as_before() {
+    as_server "$PG_BINDIR/pgbench" --no-vacuum --client 1 --transactions 20000 --random-seed 1 --host "$snapshot_cluster/socket" \
+        --username postgres postgres >/dev/null 2>&1
+    snapshot_sql CHECKPOINT >/dev/null
+}
+
+# What five snapshots keep of the same updates, beside what one keeps: each page once.
+compare_space() {
+    local alone name
+    take_snapshot alone >/dev/null
+    write_as_before
+    alone=$(list_field alone grown_bytes)
+    drop_snapshots alone
+    for name in s1 s2 s3 s4 s5; do take_snapshot "$name" >/dev/null; done
+    write_as_before
+    record "space of five, to the oldest alone" "$(quotient "$(list_field s1 grown_bytes)" "$alone" 3)"
+    drop_snapshots s1 s2 s3 s4 s5
+}
+
+# What DROP, TRUNCATE and VACUUM FULL of a large table make a snapshot keep.
+drop_a_table() {
+    local before
+    snapshot_sql "CREATE TABLE goes AS SELECT * FROM pgbench_accounts; CREATE TABLE shrinks AS SELECT * FROM pgbench_accounts;
+        CREATE TABLE moves AS SELECT * FROM pgbench_accounts" >/dev/null
+    # Reading a new row marks it, and that is a change of its page.
+    snapshot_sql "VACUUM FREEZE" >/dev/null
+    snapshot_sql CHECKPOINT >/dev/null
+    take_snapshot dropped >/dev/null
+    before=$(list_field dropped grown_bytes)
+    snapshot_sql "DROP TABLE goes" >/dev/null
+    snapshot_sql "TRUNCATE shrinks" >/dev/null
+    snapshot_sql "VACUUM FULL moves" >/dev/null
+    snapshot_sql CHECKPOINT >/dev/null
+    record "MB kept after DROP, TRUNCATE, VACUUM FULL" "$(awk -v b="$(list_field dropped grown_bytes)" -v a="$before" 'BEGIN { printf "%.1f", (b - a) / 1e6 }')"
+    drop_snapshots dropped
+    snapshot_sql "DROP TABLE shrinks; DROP TABLE moves" >/dev/null
+}
+
+# seconds_of SQL PSQL-ARGUMENT ...: of one statement.
+statement_seconds() {
+    local sql=$1
+    shift
+    printf '%s\n' '\timing on' "$sql" | as_server "$PG_BINDIR/psql" -XqAt "$@" | sed -n 's/^Time: \([0-9.]*\) ms.*/\1/p' | awk '{ print $1 / 1000 }'
+}
+
+# A view through the backup API: until its first answer, and a scan of it and of its source, both warm.
+open_a_view() {
+    local left start place own view scan='SELECT sum(abalance) FROM pgbench_accounts'
+    take_snapshot viewed --checkpoint fast >/dev/null
+    snapshot_tps 2 >/dev/null
+    start=$(micros_now)
+    place=$(as_server "$windlass" open "$(cluster_uri "$snapshot_cluster")@viewed" --keep bench-view --scratch "$bench_dir/scratch" --json | jq --raw-output '.conninfo')
+    as_server "$PG_BINDIR/psql" -XqAt "$place" --command 'SELECT count(*) FROM pgbench_branches' >/dev/null
+    record "seconds to the first answer" "$(awk -v us=$(($(micros_now) - start)) 'BEGIN { printf "%.2f", us / 1e6 }')"
+    for ((left = 0; left < 2; left++)); do
+        own=$(statement_seconds "$scan" --host "$snapshot_cluster/socket" --username postgres postgres)
+        view=$(statement_seconds "$scan" "$place")
+    done
+    record "scan of the source, to that of the view" "$(quotient "$own" "$view" 3)"
+    as_server "$windlass" close bench-view --quiet
+    drop_snapshots viewed
+}
+
+# So many pages of the accounts change after the snapshot. Windlass stops the server and starts it: the time of that alone is taken off.
+readonly reverted_pages=100000
+revert_pages() {
+    local start restart report
+    take_snapshot back --checkpoint fast >/dev/null
+    snapshot_sql "UPDATE pgbench_accounts SET abalance = abalance + 1 WHERE aid % 61 = 0 AND aid <= 61 * $reverted_pages" >/dev/null
+    snapshot_sql CHECKPOINT >/dev/null
+    start=$(micros_now)
+    cluster_stop "$snapshot_cluster"
+    snapshots_start "$snapshot_library"
+    restart=$(($(micros_now) - start))
+    report=$(as_server "$windlass" snapshot revert "$(cluster_uri "$snapshot_cluster")@back" --yes --json)
+    record "pages of a revert" "$(jq '.pages_written' <<<"$report")"
+    record "seconds of a revert, without those of a restart" "$(jq --argjson restart "$restart" '.seconds - $restart / 1e6' <<<"$report")"
+    cluster_stop "$snapshot_cluster"
+    snapshots_start "$snapshot_library"
+    drop_snapshots back
 }
 
 snapshot_round() {
@@ -89,9 +188,9 @@ snapshot_round() {
     snapshots_start "$snapshot_library"
     snapshot_tps "$first_seconds" >/dev/null
     record_phase loaded "$seconds"
-    record_creation "checkpoint, idle"
+    record_creation "checkpoint, idle" --checkpoint fast
     record_creation "pause, idle" --checkpoint none
-    creations_under_load
+    under_load 20 creations_under_load
     take_snapshot s1 >/dev/null
     record_phase "one, first seconds" "$first_seconds"
     record_phase one "$seconds"
@@ -99,41 +198,38 @@ snapshot_round() {
     snapshot_tps "$first_seconds" >/dev/null
     record_phase five "$seconds"
     drop_snapshots s1 s2 s3 s4 s5
+    take_snapshot durable --durable >/dev/null
+    record_phase durable "$seconds"
+    drop_snapshots durable
+    compare_space
+    drop_a_table
+    open_a_view
+    revert_pages
     cluster_stop "$snapshot_cluster"
-}
-
-# phase_ratio PHASE BASE: the median over the rounds.
-phase_ratio() {
-    awk -F '\t' -v phase="$1" -v base="$2" '$2 == phase { a[$1] = $3 } $2 == base { b[$1] = $3 }
-        END { for (round in a) if (b[round] > 0) print a[round] / b[round] }' "$results_dir/snapshots.tsv" | median
 }
 
 bench_snapshots() {
     local round
     snapshot_cluster="$bench_dir/snapshots"
-    if [[ -n ${WINDLASS_LIBRARY:-} ]]; then
-        snapshot_library=$bench_dir/tools/libwindlass_interpose.so
-        install -m 755 "$WINDLASS_LIBRARY" "$snapshot_library"
-    else
+    snapshot_library=$bench_dir/tools/libwindlass_interpose.so
+    if [[ -z ${WINDLASS_LIBRARY:-} ]]; then
         cargo build --release --locked --quiet --manifest-path "$repo_root/Cargo.toml" --package windlass-interpose
-        snapshot_library=$bench_dir/tools/libwindlass_interpose.so
-        install -m 755 "$target_dir/release/libwindlass_interpose.so" "$snapshot_library"
+        WINDLASS_LIBRARY=$target_dir/release/libwindlass_interpose.so
     fi
+    install -m 755 "$WINDLASS_LIBRARY" "$snapshot_library"
     rm -rf "$snapshot_cluster"
+    as_server "$windlass" close bench-view --quiet >/dev/null 2>&1 || true
+    server_dir "$bench_dir/scratch"
     : >"$results_dir/snapshots.tsv"
     : >"$results_dir/creations.tsv"
     cluster_create "$snapshot_cluster"
     snapshots_start
     as_server "$PG_BINDIR/pgbench" --initialize --quiet --scale "$pgbench_scale" --host "$snapshot_cluster/socket" --username postgres postgres 2>/dev/null
+    make_many_files 0 "$few_files"
     cluster_stop "$snapshot_cluster"
     for ((round = 1; round <= pairs; round++)); do snapshot_round; done
     creations_of_many_files
-    echo "ratios of transactions a second, medians of $pairs rounds:"
-    echo "  library loaded, to none:                    $(phase_ratio loaded plain)"
-    echo "  one snapshot, in its first $first_seconds seconds, to loaded: $(phase_ratio 'one, first seconds' loaded)"
-    echo "  one snapshot after that, to loaded:         $(phase_ratio one loaded)"
-    echo "  five snapshots, to one:                     $(phase_ratio five one)"
-    echo "how a snapshot began, seconds to make it, seconds in which nobody could write:"
-    sort "$results_dir/creations.tsv" | sed 's/^/  /'
-    rm -rf "$snapshot_cluster"
+    build_name >"$results_dir/snapshots.build"
+    write_snapshots_page
+    rm -rf "$snapshot_cluster" "$bench_dir/scratch"
 }

@@ -1,0 +1,71 @@
+# shellcheck shell=bash
+# Writes docs/bench-snapshots.md from the results of `bench snapshots`.
+# Never does: measure, round in anybody's favour, or name the machine. Needs measure.sh.
+set -euo pipefail
+
+# phase_ratio PHASE BASE: the median over the rounds.
+phase_ratio() {
+    awk -F '\t' -v phase="$1" -v base="$2" '$2 == phase { a[$1] = $3 } $2 == base { b[$1] = $3 }
+        END { for (round in a) if (b[round] > 0) print a[round] / b[round] }' "$results_dir/snapshots.tsv" | median
+}
+
+recorded() {
+    awk -F '\t' -v phase="$1" '$2 == phase { print $3 }' "$results_dir/snapshots.tsv" | median
+}
+
+# goal_row WHAT VALUE at-least|at-most GOAL
+goal_row() {
+    local met=no
+    if [[ $3 == at-most ]]; then at_most "$2" "$4" && met=yes; else at_most "$4" "$2" && met=yes; fi
+    printf '| %s | %s | %s %s | %s |\n' "$1" "$(awk -v v="$2" 'BEGIN { printf "%.4g", v }')" "${3/-/ }" "$4" "$met"
+}
+
+# creation_rows GOAL-OF-SECONDS GOAL-OF-STOPPED NAME
+creation_row() {
+    local values
+    values=$(awk -F '\t' -v name="$3" '$1 == name { print $2 }' "$results_dir/creations.tsv" | median)
+    printf '| %s | %.3f | %s | %.3f | %s | %s |\n' "$3" "$values" "$1" \
+        "$(awk -F '\t' -v name="$3" '$1 == name { print $3 }' "$results_dir/creations.tsv" | median)" "$2" \
+        "$(awk -F '\t' -v name="$3" '$1 == name { printf "%s%.3f", (n++ ? ", " : ""), $2 }' "$results_dir/creations.tsv")"
+}
+
+snapshot_rows() {
+    goal_row "throughput with the library and no snapshot, to none" "$(phase_ratio loaded plain)" at-least 0.98
+    goal_row "throughput with one snapshot in its first $first_seconds s, to none" "$(phase_ratio 'one, first seconds' loaded)" at-least 0.85
+    goal_row "throughput with one snapshot after that, to none" "$(phase_ratio one loaded)" at-least 0.93
+    goal_row "throughput with five snapshots, to one" "$(phase_ratio five one)" at-least 0.97
+    goal_row "throughput with one durable snapshot, to none" "$(phase_ratio durable loaded)" at-least 0.85
+    goal_row "space of five snapshots, to the oldest alone" "$(recorded 'space of five, to the oldest alone')" at-most 1.05
+    goal_row "MB kept after DROP, TRUNCATE and VACUUM FULL of three large tables" "$(recorded 'MB kept after DROP, TRUNCATE, VACUUM FULL')" at-most 1
+    goal_row "seconds from \`open\` to the first answer" "$(recorded 'seconds to the first answer')" at-most 1
+    goal_row "speed of a warm scan of the view, to the source's" "$(recorded 'scan of the source, to that of the view')" at-least 0.7
+    goal_row "seconds of a revert of $(recorded 'pages of a revert') pages, without those of a restart of the server" \
+        "$(recorded "seconds of a revert, without those of a restart")" at-most 3
+}
+
+write_snapshots_page() {
+    local page="$repo_root/docs/bench-snapshots.md"
+    {
+        echo "# What snapshots by the hook cost"
+        echo
+        echo "\`scripts/bench snapshots\` wrote this page: pgbench with 8 clients at scale $pgbench_scale and $few_files more tables, medians of $pairs rounds of $seconds s."
+        echo "Ratios are of values of one round."
+        echo
+        echo "| what | measured | goal | met |"
+        echo "|---|---:|---|---|"
+        snapshot_rows
+        echo
+        echo "| how a snapshot began | seconds | goal: at most | seconds in which nobody could write | goal: at most | seconds of each |"
+        echo "|---|---:|---:|---:|---:|---|"
+        creation_row - - "checkpoint, idle"
+        creation_row - - "checkpoint, 8 clients"
+        creation_row 0.150 0.030 "pause, idle"
+        creation_row 0.150 0.030 "pause, 8 clients"
+        creation_row 2 0.100 "pause, $many_files files, idle"
+        creation_row 2 0.100 "pause, $many_files files, 8 clients"
+        echo
+        echo "Machine: $(machine_description). Commit $(cat "$results_dir/snapshots.build")."
+    } >"$page.new"
+    mv "$page.new" "$page"
+    cat "$page"
+}

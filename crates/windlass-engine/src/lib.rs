@@ -106,7 +106,7 @@ pub use objects::{Directory, ListedObject, Listing, Naming, NewObject, Objects, 
 pub use options::{
     BackupOptions, BufferPlan, BufferRequest, DEVICE_DEPTH, Encryption, FRAME_BYTES_DEFAULT,
     MEMORY_LIMIT_DEFAULT, TRANSFER_BYTES_DEFAULT, TRANSFER_BYTES_MAX, TRANSFER_BYTES_MIN,
-    default_buffer_count,
+    default_buffer_count, target_writers,
 };
 pub use outputs::{Guard, OutputKind, Outputs, is_same_output};
 pub use pace::{Pace, PacedIo, Paces, Pacing};
@@ -117,7 +117,7 @@ pub use rate::RateLimit;
 pub use read::{cached_pages, read_uncached};
 pub use report::{DeviceReport, PagesReport, RunReport};
 pub use resource::{Resource, StageName};
-pub use restore::{FittedOptions, RestoreOptions, TARGET_WRITERS, restore, target_writers};
+pub use restore::{FittedOptions, RestoreOptions, restore};
 pub use ring::{Ring, RingDone};
 pub use set::{
     Ancestor, Beside, FoundSet, Lineage, METADATA_LIMIT_DEFAULT, MarkedRemoval, OpenSet,

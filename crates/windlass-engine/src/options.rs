@@ -12,6 +12,8 @@ use crate::error::EngineError;
 use crate::pace::Pacing;
 use crate::setting::{Setting, SettingFault};
 
+pub use buffers::target_writers;
+
 /// Smallest transfer, in bytes. All transfers are multiples of it.
 pub const TRANSFER_BYTES_MIN: usize = 64 * 1024;
 /// Largest transfer, in bytes.
@@ -73,6 +75,9 @@ pub struct BufferPlan {
     /// How many of the buffers devices may keep while they gather them to larger writes.
     #[serde(skip)]
     pub gathered: usize,
+    /// How many of the buffers are for the threads that write restored files.
+    #[serde(skip)]
+    pub behind: usize,
 }
 
 /// What a user may set. `None` means the default.
@@ -94,6 +99,9 @@ pub struct BufferRequest {
     pub memory_limit: Option<u64>,
     /// Bytes of buffers that all devices together keep while they gather them to larger writes.
     pub gathered_bytes: u64,
+    /// Whether threads write restored files. They hold the buffers that they write, so the default
+    /// number is larger by these.
+    pub restores: bool,
 }
 
 impl BufferRequest {
@@ -103,9 +111,13 @@ impl BufferRequest {
         let alignment = self.alignment()?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let gathered = buffers::gathered(self.gathered_bytes, transfer_bytes)?;
-        let buffers = self
-            .buffers
-            .unwrap_or_else(|| default_buffer_count(devices, volumes) + gathered);
+        let default = default_buffer_count(devices, volumes) + gathered;
+        let limit_bytes = self.memory_limit.unwrap_or(MEMORY_LIMIT_DEFAULT);
+        let behind = match self.restores && self.buffers.is_none() {
+            true => buffers::behind(default, limit_bytes, transfer_bytes),
+            false => 0,
+        };
+        let buffers = self.buffers.unwrap_or(default + behind);
         buffers::check(buffers)?;
         let rest = buffers::beside(buffers, gathered)?;
         self.check_threads()?;
@@ -127,8 +139,9 @@ impl BufferRequest {
             readers: self.readers.unwrap_or(cores.min(2)) * volumes.max(1),
             compressors,
             writers: devices,
-            limit_bytes: self.memory_limit.unwrap_or(MEMORY_LIMIT_DEFAULT),
+            limit_bytes,
             gathered,
+            behind,
         };
         plan.check_memory()?;
         Ok(plan)
@@ -231,7 +244,8 @@ impl BufferPlan {
     pub fn buffers_max(&self, beside: u64) -> usize {
         let room = self.limit_bytes.saturating_sub(beside) / (self.transfer_bytes as u64).max(1);
         let most = if self.grows { GROWTH_MAX } else { 1 };
-        let most = (self.buffers * most).min(saturated(room));
+        let most = (self.buffers - self.behind) * most + self.behind;
+        let most = most.min(saturated(room));
         most.max(self.buffers)
     }
 }
@@ -264,6 +278,10 @@ impl BufferPlan {
             return Ok(());
         }
         self.transfer_bytes = bytes;
+        let behind = buffers::behind(self.buffers - self.behind, self.limit_bytes, bytes);
+        let fewer = self.behind.min(behind);
+        self.buffers -= self.behind - fewer;
+        self.behind = fewer;
         self.buffer_bytes = self.buffers as u64 * bytes as u64;
         if self.buffer_bytes <= self.limit_bytes {
             return Ok(());
@@ -380,23 +398,6 @@ mod tests {
             plan(14).check_pages(),
             Err(EngineError::PagesMemory { needed_bytes, .. }) if needed_bytes == 15 << 20
         ));
-    }
-
-    #[test]
-    fn a_run_has_more_buffers_only_if_nobody_chose_their_number_and_within_the_limit() {
-        let most = |buffers, memory_limit, beside| {
-            let request = BufferRequest {
-                buffers,
-                memory_limit,
-                ..Default::default()
-            };
-            request.plan(1, 1).unwrap().buffers_max(beside)
-        };
-        assert_eq!(most(None, None, 0), 42);
-        assert_eq!(most(Some(7), None, 0), 7);
-        assert_eq!(most(None, Some(20 << 20), 0), 20);
-        assert_eq!(most(None, Some(20 << 20), 8 << 20), 12);
-        assert_eq!(most(None, Some(7 << 20), 8 << 20), 7);
     }
 
     #[test]

@@ -33,7 +33,7 @@ use crate::activity::Activity;
 use crate::buffer::{Pool, inputs_max, read_depth};
 use crate::cancel::Cancel;
 use crate::error::EngineError;
-use crate::options::BufferPlan;
+use crate::options::{BufferPlan, target_writers};
 use crate::pace::{Paced, PacedTarget, Pacing};
 use crate::process::process_cpu_seconds;
 use crate::progress::{DeviceCounter, Progress, Setup};
@@ -321,7 +321,7 @@ impl<'a> RestoreRun<'a> {
         'a: 'scope,
     {
         let shared = self.shared;
-        for _ in 0..target_writers(self.target.keeps()) {
+        for _ in 0..target_writers(self.target.keeps(), self.shared.pool.most()) {
             let stage = TargetWriter {
                 shared,
                 target: self.target,
@@ -349,13 +349,4 @@ fn start<'scope, T: Send + 'scope>(
     let thread = std::thread::Builder::new().name(stage.name().to_owned());
     let started = thread.spawn_scoped(scope, body);
     started.map_err(|source| EngineError::Thread { stage, source })
-}
-
-/// How many threads write to a target.
-pub const TARGET_WRITERS: usize = 4;
-
-/// How many threads hand bytes to a target. If it keeps them, the threads mostly wait for it, and
-/// several keep its queue filled. A verification keeps nothing, and needs one thread to take notes.
-pub fn target_writers(keeps: bool) -> usize {
-    if keeps { TARGET_WRITERS } else { 1 }
 }

@@ -15,7 +15,7 @@ mod limit;
 use serde::Serialize;
 use windlass_engine::media::Codec;
 use windlass_engine::{
-    BufferPlan, BufferRequest, EngineError, TARGET_WRITERS, inputs_max, read_depth,
+    BufferPlan, BufferRequest, EngineError, inputs_max, read_depth, target_writers,
 };
 use windlass_model::{Attachment, Instance, Model};
 
@@ -262,13 +262,14 @@ impl Question {
                 Some(readers) => readers,
                 None => self.cores.min(2),
             }),
+            restores: restore,
             ..self.request.clone()
         };
         let plan = request.plan(files.max(1), volumes)?;
         Ok(if restore {
             BufferPlan {
                 readers: files.max(1),
-                writers: TARGET_WRITERS,
+                writers: target_writers(true, plan.buffers_max(0)),
                 ..plan
             }
         } else {

@@ -48,6 +48,7 @@ impl RunSettings {
     ) -> Result<FittedOptions, OperationError> {
         let one_each = BufferRequest {
             readers: Some(1),
+            restores: keeps,
             ..self.buffers.clone()
         };
         // A damaged set may have no stripe that can be read.
@@ -56,7 +57,7 @@ impl RunSettings {
         let first = set.stripes().first().map(OpenStripe::header);
         let plan = BufferPlan {
             readers: stripes,
-            writers: target_writers(keeps),
+            writers: target_writers(keeps, plan.buffers_max(0)),
             alignment: first.map_or(plan.alignment, |header| header.alignment),
             frame_bytes: first.map_or(plan.frame_bytes, |header| header.frame_bytes as usize),
             ..plan

@@ -329,5 +329,6 @@ pub fn request(buffers: &Buffers, layout: &Layout) -> Result<BufferRequest, Fail
         readers: layout.readers,
         memory_limit: buffers.bounds.max_memory,
         gathered_bytes: 0,
+        restores: false,
     })
 }

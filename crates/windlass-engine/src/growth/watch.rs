@@ -25,6 +25,7 @@ pub(crate) struct GrowthWatch {
     backs_up: bool,
     readers: u32,
     writers: u32,
+    compressors: u32,
     least: usize,
     transfer_bytes: u64,
     state: Mutex<State>,
@@ -45,6 +46,10 @@ struct Counters {
     bytes: u64,
     read_nanos: u64,
     write_nanos: u64,
+    /// Readers had no buffer.
+    unread_nanos: u64,
+    /// Compressors or decompressors had no buffer.
+    blocked_nanos: u64,
 }
 
 impl GrowthWatch {
@@ -56,6 +61,7 @@ impl GrowthWatch {
             backs_up: setup.backs_up,
             readers: fitted(setup.plan.readers.max(1)),
             writers: fitted(setup.plan.writers.max(1)),
+            compressors: fitted(setup.plan.compressors.max(1)),
             least,
             transfer_bytes: setup.plan.transfer_bytes as u64,
             state: Mutex::new(State {
@@ -80,16 +86,17 @@ impl GrowthWatch {
         if at.saturating_sub(state.last.at) < WINDOW {
             return;
         }
-        // What a restore writes is not in flight in buffers that wait: its threads hold them.
         let (reads, writes) = match self.backs_up {
-            true => (Cause::SourceRead, Some(Cause::DeviceWrite)),
-            false => (Cause::DeviceRead, None),
+            true => (Cause::SourceRead, Cause::DeviceWrite),
+            false => (Cause::DeviceRead, Cause::TargetWrite),
         };
         let now = Counters {
             at,
             bytes: progress.reader.bytes(),
             read_nanos: progress.reader.waited_nanos(reads),
-            write_nanos: writes.map_or(0, |cause| progress.writer.waited_nanos(cause)),
+            write_nanos: progress.writer.waited_nanos(writes),
+            unread_nanos: progress.reader.waited_nanos(Cause::FreeBuffer),
+            blocked_nanos: progress.compressor.waited_nanos(Cause::FreeBuffer),
         };
         let used_bytes = 2 * state.growth.now as u64 * self.transfer_bytes;
         if now.bytes.saturating_sub(state.last.bytes) < used_bytes {
@@ -115,6 +122,14 @@ impl GrowthWatch {
         };
         let read = share(before.read_nanos, now.read_nanos, self.readers);
         let write = share(before.write_nanos, now.write_nanos, self.writers);
+        let unread = share(before.unread_nanos, now.unread_nanos, self.readers);
+        let blocked = share(before.blocked_nanos, now.blocked_nanos, self.compressors);
+        // The threads that write restored files hold what they write. So that they are at work does
+        // not say that more in flight would help, unless others have no buffer because of it.
+        let write = match self.backs_up {
+            true => write,
+            false => blocked.max(write.min(unread)),
+        };
         Seen {
             rate: to_f64(now.bytes.saturating_sub(before.bytes)) / seconds,
             waiting: read.max(write),

@@ -32,6 +32,15 @@ fn setup(late: &str, buffers: Option<usize>) -> Setup {
     }
 }
 
+fn restoring(setup: &Setup) -> RestoreOptions {
+    RestoreOptions {
+        plan: setup.request.plan(1, 1).unwrap(),
+        device_rate: None,
+        ring: true,
+        pacing: setup.pacing.clone(),
+    }
+}
+
 /// Backs up, restores, and compares. Returns the report of the backup.
 fn there_and_back(setup: &Setup) -> RunReport {
     let (dir, tree) = (tempfile::tempdir().unwrap(), tree());
@@ -50,6 +59,24 @@ fn a_backup_takes_more_buffers_while_a_late_source_gains_from_them() {
     assert_eq!(report.buffers, 7);
     let peak = report.buffers_peak;
     assert!((14..=42).contains(&peak), "{peak}: {}", report.verdict);
+}
+
+#[test]
+fn a_restore_takes_more_buffers_while_a_late_target_has_them() {
+    let (dir, tree) = (tempfile::tempdir().unwrap(), tree());
+    let quick = Setup {
+        codec: Codec::Lz4,
+        ..Setup::default()
+    };
+    let set = open(&make_set(&tree, dir.path(), &quick)).unwrap();
+    let mut late = setup("source", None);
+    (late.request.readers, late.request.restores) = (Some(1), true);
+    late.request.compressors = Some(2);
+    let into = dir.path().join("into");
+    let report = bring_back_with(&set, &into, restoring(&late)).unwrap();
+    assert_eq!(report.buffers, 15);
+    assert!(report.buffers_peak > 15, "{}", report.verdict);
+    assert_same(&tree, &into);
 }
 
 #[test]
@@ -77,13 +104,7 @@ fn a_verification_takes_more_buffers_while_a_late_device_gains_from_them() {
     let mut late = setup("target", None);
     // As a restore has it: one reader for each stripe.
     late.request.readers = Some(1);
-    let options = RestoreOptions {
-        plan: late.request.plan(1, 1).unwrap(),
-        device_rate: None,
-        ring: true,
-        pacing: late.pacing,
-    };
-    let options = options.fit(&set).unwrap();
+    let options = restoring(&late).fit(&set).unwrap();
     let report = restore(&set, &Discard, &options, &Arc::default(), &Cancel::new()).unwrap();
     assert!(report.buffers_peak > report.buffers, "{}", report.verdict);
 }

@@ -155,6 +155,14 @@ pub fn check(places: &[PathBuf]) -> Result<DamageReport, EngineError> {
 
 /// Restores a set into a new directory.
 pub fn bring_back(set: &OpenSet, into: &Path) -> Result<RunReport, EngineError> {
+    bring_back_with(set, into, restore_options())
+}
+
+pub fn bring_back_with(
+    set: &OpenSet,
+    into: &Path,
+    options: RestoreOptions,
+) -> Result<RunReport, EngineError> {
     let layout = TargetLayout {
         root: into.to_owned(),
         files: set.description().files.clone(),
@@ -164,7 +172,7 @@ pub fn bring_back(set: &OpenSet, into: &Path) -> Result<RunReport, EngineError> 
     restore(
         set,
         &target,
-        &restore_options().fit(set)?,
+        &options.fit(set)?,
         &Arc::default(),
         &Cancel::new(),
     )
@@ -173,6 +181,7 @@ pub fn bring_back(set: &OpenSet, into: &Path) -> Result<RunReport, EngineError> 
 pub fn restore_options() -> RestoreOptions {
     let request = BufferRequest {
         transfer_bytes: Some(64 * 1024),
+        restores: true,
         ..Default::default()
     };
     RestoreOptions {

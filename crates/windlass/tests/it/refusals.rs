@@ -285,7 +285,7 @@ fn what_is_announced_is_what_runs() {
         "--into",
         &into,
     ]));
-    assert!(restored.contains("4 writers"), "{restored}");
+    assert!(restored.contains("8 writers"), "{restored}");
 }
 
 #[test]

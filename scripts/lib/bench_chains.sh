@@ -317,8 +317,8 @@ write_chains_table() {
         echo "Machine: $(machine_description)."
         echo
         echo "Versions: Windlass $("$windlass" --version | awk '{ print $2 }'), $("$PG_BINDIR/postgres" --version | sed 's/^[^ ]* (\([^)]*\)) /\1 /'), $("$pgbackrest" version)."
-    } >"$page.new"
-    mv "$page.new" "$page"
+    } >"$results_dir/page.new"
+    mv "$results_dir/page.new" "$page"
     cat "$page"
 }
 

@@ -96,7 +96,7 @@ write_peers_table() {
         echo "Machine: $(machine_description)."
         echo
         echo "Versions: $(version_description)."
-    } >"$page.new"
-    mv "$page.new" "$page"
+    } >"$results_dir/page.new"
+    mv "$results_dir/page.new" "$page"
     cat "$page"
 }

@@ -52,7 +52,7 @@ record_creation() {
     drop_snapshots made
 }
 
-# In a second shell's time: pgbench runs while they are made.
+# under_load SECONDS COMMAND ...: runs it while pgbench runs for so long.
 under_load() {
     local load
     snapshot_tps "$1" >/dev/null &
@@ -135,7 +135,7 @@ drop_a_table() {
     snapshot_sql "DROP TABLE shrinks; DROP TABLE moves" >/dev/null
 }
 
-# seconds_of SQL PSQL-ARGUMENT ...: of one statement.
+# statement_seconds SQL PSQL-ARGUMENT ...: of one statement.
 statement_seconds() {
     local sql=$1
     shift

@@ -20,7 +20,7 @@ goal_row() {
     printf '| %s | %s | %s %s | %s |\n' "$1" "$(awk -v v="$2" 'BEGIN { printf "%.4g", v }')" "${3/-/ }" "$4" "$met"
 }
 
-# creation_rows GOAL-OF-SECONDS GOAL-OF-STOPPED NAME
+# creation_row GOAL-OF-SECONDS GOAL-OF-STOPPED NAME
 creation_row() {
     local values
     values=$(awk -F '\t' -v name="$3" '$1 == name { print $2 }' "$results_dir/creations.tsv" | median)
@@ -65,7 +65,7 @@ write_snapshots_page() {
         creation_row 2 0.100 "pause, $many_files files, 8 clients"
         echo
         echo "Machine: $(machine_description). Commit $(cat "$results_dir/snapshots.build")."
-    } >"$page.new"
-    mv "$page.new" "$page"
+    } >"$results_dir/page.new"
+    mv "$results_dir/page.new" "$page"
     cat "$page"
 }

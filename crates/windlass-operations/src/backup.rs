@@ -12,6 +12,7 @@ mod image;
 mod in_log;
 mod log;
 mod merge;
+mod mirror;
 mod outcome;
 mod request;
 mod stripes;
@@ -49,6 +50,7 @@ pub(crate) use base::{BaseSearch, Basis};
 use image::FixedSource;
 pub use log::{DatabaseLogOutcome, LogBackedUp, LogBackupOutcome, LogBackupRequest, back_up_log};
 pub use merge::merge;
+pub use mirror::{MirrorRequest, Mirrored};
 pub use outcome::{BackupOutcome, Remark};
 pub use request::{BackupRequest, PageChoice};
 
@@ -143,6 +145,7 @@ fn watched(
     // The hook comes first, because it may be what mounts the devices.
     run.hooks.before()?;
     let devices = devices::resolve(&request.to)?;
+    mirror::check(&request.mirrors, &devices)?;
     let job = Job {
         caller,
         request,
@@ -155,7 +158,7 @@ fn watched(
         objects: OnceLock::new(),
         cancel,
     };
-    let sealed = match job.made_ready()? {
+    let mut sealed = match job.made_ready()? {
         Ready::Postgres(cluster, plan, outputs, base) => {
             job.postgres(*cluster, plan, &outputs, base)?
         }
@@ -164,9 +167,13 @@ fn watched(
         }
         Ready::Fixed(fixed, plan, outputs, base) => job.fixed(&fixed, plan, &outputs, base)?,
     };
+    let mirrors = job.mirror(&mut sealed);
     let (ending, end) = (sealed.warnings.ending(), sealed.end.clone());
     let options = sealed.options.clone();
-    let outcome = job.judge(sealed, state);
+    let outcome = BackupOutcome {
+        mirrors,
+        ..job.judge(sealed, state)
+    };
     caller.tell(&Notice::Verdict(&outcome.report.verdict));
     let end = end.judged(ending, &outcome.report);
     let end = end.with_type(outcome.backup_type);
@@ -251,6 +258,7 @@ impl Job<'_> {
             plan.check_pages()?;
         }
         let protected = devices::protect(&self.devices, outputs)?;
+        mirror::guard(&self.request.mirrors, &protected)?;
         self.run.check(&protected)?;
         Ok(ready)
     }
@@ -470,6 +478,7 @@ impl Job<'_> {
             warnings: sealed.warnings,
             remarks: sealed.remarks,
             is_kept_nowhere,
+            mirrors: Vec::new(),
             judgement,
         }
     }

@@ -134,7 +134,8 @@ pub use archive::{
 };
 pub use backup::{
     BackupOutcome, BackupRequest, DatabaseLogOutcome, LogBackedUp, LogBackupOutcome,
-    LogBackupRequest, PageChoice, Remark, back_up, back_up_log, backup_not_begun, merge,
+    LogBackupRequest, MirrorRequest, Mirrored, PageChoice, Remark, back_up, back_up_log,
+    backup_not_begun, merge,
 };
 pub use caller::{Caller, ProcessUse};
 pub use captured::CapturedLog;

@@ -27,6 +27,12 @@ pub const NOT_IN_LOG: &str = "not-in-log";
 /// The name of the warning about a full backup that was to build on an earlier set.
 pub const FULL_INSTEAD: &str = "full-instead";
 
+/// The name of the warning about a mirror that does not have the set.
+pub const MIRROR_FAILED: &str = "mirror-failed";
+
+/// The name of the warning about a mirror that lacks the set on which a set builds.
+pub const MIRROR_LACKS_BASE: &str = "mirror-lacks-base";
+
 /// The names of the warnings that can be accepted.
 pub fn acceptable() -> Vec<&'static str> {
     let postgres = windlass_postgres::Warning::LASTING.iter();
@@ -60,6 +66,15 @@ impl Warnings {
             accepted: is_accepted(name, accept),
         });
         Self(judged.collect())
+    }
+
+    /// Adds a warning that nobody can accept.
+    pub(crate) fn add(&mut self, name: &'static str, text: String) {
+        self.0.push(Warning {
+            name,
+            text,
+            accepted: false,
+        });
     }
 
     /// The ending of a backup that succeeded with these warnings.

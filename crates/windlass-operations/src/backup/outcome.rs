@@ -7,6 +7,7 @@ use windlass_engine::media::BackupType;
 use windlass_object::is_in_bucket;
 use windlass_postgres::WindowCause;
 
+use super::mirror::Mirrored;
 use crate::foretold::Judgement;
 use crate::history::RunAbout;
 use crate::warnings::Warnings;
@@ -28,6 +29,8 @@ pub struct BackupOutcome {
     pub remarks: Vec<Remark>,
     /// Whether no device keeps anything, so that there is no set.
     pub is_kept_nowhere: bool,
+    /// The mirrors.
+    pub mirrors: Vec<Mirrored>,
     /// The stripes, in their order; empty unless every stripe of the set can be read again.
     pub stripes: Vec<PathBuf>,
     /// What the plan would have predicted, and what would have made the run faster.

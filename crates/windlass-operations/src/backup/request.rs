@@ -6,6 +6,7 @@ use windlass_engine::media::{BackupType, Codec};
 use windlass_engine::{BufferPlan, PageClass};
 use windlass_postgres::BackupRequest as ClusterRequest;
 
+use super::mirror::MirrorRequest;
 use crate::compression::Compression;
 use crate::hooks::HookCommands;
 use crate::settings::{Rates, RunSettings};
@@ -37,6 +38,8 @@ pub struct BackupRequest {
     pub pages: PageChoice,
     /// Whether to put them together again and compare them before they are stored.
     pub frame_proof: bool,
+    /// Where the set is to be, too.
+    pub mirrors: Vec<MirrorRequest>,
     /// Who can read the set, as words for keys. If there are none, the set is not encrypted.
     pub encrypt: Vec<String>,
     /// Limits of speed.
@@ -127,6 +130,7 @@ impl BackupRequest {
             compression_text: Compression::default().to_string(),
             pages: PageChoice::default(),
             frame_proof: true,
+            mirrors: Vec::new(),
             encrypt: Vec::new(),
             rates: Rates::default(),
             overwrite: false,

@@ -1,13 +1,17 @@
-//! The stripes of a backup that begins: what they take of the buffers, and where each is written.
+//! The stripes of a backup: what they take of the buffers, where each is written, and in which
+//! mirrors the sealed ones are, too.
 
 use windlass_engine::media::SetId;
 use windlass_engine::{BufferPlan, Device, FileDeviceOptions, Outputs};
 
-use super::Job;
+use super::mirror::{self, Mirrored};
+use super::outcome::stripes;
+use super::{Job, Sealed};
 use crate::database::plain_name;
 use crate::devices::{self, StripeNames};
 use crate::error::OperationError;
 use crate::objects::Objects;
+use crate::warnings::{MIRROR_FAILED, MIRROR_LACKS_BASE};
 
 impl Job<'_> {
     /// The buffers. Only parts of uploads depend on the size of the database.
@@ -49,5 +53,28 @@ impl Job<'_> {
         let of_files = || Objects::none(self.cancel);
         let objects = self.objects.get().cloned().unwrap_or_else(of_files);
         devices::create(&self.devices, &names, options, (outputs, &objects))
+    }
+
+    /// Copies the set to its mirrors. One that fails is a warning: the set is there.
+    pub(super) fn mirror(&self, sealed: &mut Sealed) -> Vec<Mirrored> {
+        let stripes = stripes(&sealed.report);
+        let mut mirrors = Vec::new();
+        for request in self.request.mirrors.iter().filter(|_| !stripes.is_empty()) {
+            let mirrored = mirror::copy(request, (&stripes, sealed.base), self.cancel);
+            let name = &mirrored.name;
+            if let Some(fault) = &mirrored.fault {
+                let text = format!("the mirror {name} does not have this set: {fault}");
+                sealed.warnings.add(MIRROR_FAILED, text);
+            }
+            if mirrored.lacks_base {
+                let text = format!(
+                    "the mirror {name} lacks the set on which this one builds, so nothing can be \
+                     restored from it there; a full backup mends that"
+                );
+                sealed.warnings.add(MIRROR_LACKS_BASE, text);
+            }
+            mirrors.push(mirrored);
+        }
+        mirrors
     }
 }

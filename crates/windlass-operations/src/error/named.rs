@@ -141,6 +141,32 @@ pub enum DeviceError {
     /// Log goes into one directory.
     #[error("a backup of the log goes to one directory that exists")]
     NotOnePlace,
+    /// A mirror that is no place.
+    #[error("the mirror {text} is no directory that exists, and no place in a bucket")]
+    NoMirror {
+        /// What was named.
+        text: String,
+    },
+    /// A mirror at the place of the set, or of another mirror.
+    #[error("{text} is named twice: a mirror needs a place of its own")]
+    MirrorTwice {
+        /// What was named.
+        text: String,
+    },
+    /// A mirror cannot be written.
+    #[error("{}: {source}", path.display())]
+    Mirror {
+        /// The stripe.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// What is in a mirror is not what was copied.
+    #[error("the stripes in {text} are not those that were copied there")]
+    NotMirrored {
+        /// The places.
+        text: String,
+    },
     /// Two names of one file.
     #[error("{} and {} are the same file", one.display(), other.display())]
     Same {

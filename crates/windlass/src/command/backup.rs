@@ -3,7 +3,7 @@
 mod log;
 
 use windlass_engine::{show_size, to_json};
-use windlass_operations::{BackupOutcome, Caller, Remark, back_up, backup_not_begun};
+use windlass_operations::{BackupOutcome, Caller, Mirrored, Remark, back_up, backup_not_begun};
 
 use crate::cli::{Backup, BackupKind, Global, SQLITE_VERSION};
 use crate::exit::{Code, Failure};
@@ -84,12 +84,25 @@ fn stripes(outcome: &BackupOutcome) -> Vec<(&'static str, String)> {
     let base = outcome.base.iter();
     let base = base.map(|base| ("builds on", format!("set {base}")));
     let stripes = kept.iter().map(|name| ("stripe", name.clone()));
-    let mut lines: Vec<_> = base.chain(stripes).collect();
+    let there = outcome.mirrors.iter().filter(|one| one.fault.is_none());
+    let mirrors = there.map(|one| ("mirror", mirror_text(one)));
+    let mut lines: Vec<_> = base.chain(stripes).chain(mirrors).collect();
     if let (true, Some(first)) = (kept.len() == outcome.report.devices.len(), kept.first()) {
         let stripe = words::quoted(first);
         lines.push(("restore", format!("windlass restore {stripe} --into PATH")));
     }
     lines
+}
+
+/// What was copied to a mirror.
+fn mirror_text(mirror: &Mirrored) -> String {
+    let stripes = output::count(mirror.stripes.len() as u64, "stripe");
+    format!(
+        "{}: {stripes}, {} in {}",
+        mirror.name,
+        show_size(mirror.bytes),
+        words::duration(mirror.seconds)
+    )
 }
 
 /// Prints the warnings on standard error: those that are accepted with `details` only.
@@ -152,5 +165,18 @@ fn document(outcome: &BackupOutcome, remarks: Vec<String>) -> serde_json::Value 
     document["database"] = outcome.database.clone();
     document["warnings"] = outcome.warnings.document();
     document["remarks"] = remarks.into();
+    let mirrors = outcome.mirrors.iter().map(|one| {
+        serde_json::json!({
+            "name": one.name,
+            "ok": one.fault.is_none() && !one.lacks_base,
+            "stripes": one.stripes,
+            "bytes": one.bytes,
+            "seconds": one.seconds,
+            "error": one.fault.as_ref().map(ToString::to_string),
+        })
+    });
+    if !outcome.mirrors.is_empty() {
+        document["mirrors"] = mirrors.collect();
+    }
     document
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use windlass_object::is_in_bucket;
+use windlass_operations::MirrorRequest;
 
 use super::file::{Config, Entry, Section, mistake};
 use super::values::leak;
@@ -71,6 +72,19 @@ fn places<'a>(name: &str, section: &'a Section) -> Result<&'a [String], Failure>
             Err(mistake(&entry.place, &what, hint))
         }
     }
+}
+
+/// What each word for a mirror means: a repository, or a place.
+pub fn mirrors(config: &Config, words: &[String]) -> Result<Vec<MirrorRequest>, Failure> {
+    let mirror = |word: &String| {
+        let places = match config.repositories.contains_key(word) {
+            true => devices(config, word)?.to_vec(),
+            false => vec![word.clone()],
+        };
+        let name = word.clone();
+        Ok(MirrorRequest { name, places })
+    };
+    words.iter().map(mirror).collect()
 }
 
 /// The devices of a repository.

@@ -221,6 +221,7 @@ fn device(error: &DeviceError) -> (String, Option<String>) {
         DeviceError::NoneNamed => "tune: --to is missing".to_owned(),
         DeviceError::NoPath { .. } => format!("--to {error}"),
         DeviceError::Mixed | DeviceError::NotOnePlace => format!("--to: {error}"),
+        DeviceError::MirrorTwice { .. } => format!("--mirror: {error}"),
         _ => error.to_string(),
     };
     let hint = match error {
@@ -252,6 +253,9 @@ fn device(error: &DeviceError) -> (String, Option<String>) {
         }
         DeviceError::PartsTooMany { .. } => {
             "Name more devices, or allow larger parts: part-size below [object].".to_owned()
+        }
+        DeviceError::MirrorTwice { .. } => {
+            "Name a directory on another disk, a place in a bucket, or a repository.".to_owned()
         }
         DeviceError::NotOnePlace => "Name the directory that has the sets.".to_owned(),
         DeviceError::Mixed => "Name nul alone, or leave it out.".to_owned(),

@@ -39,6 +39,7 @@ mod manual;
 mod many_sets;
 mod merge;
 mod messages;
+mod mirrors;
 mod mounting;
 mod notify;
 mod open_content;

@@ -38,6 +38,11 @@ const RENEWED_EVERY: Duration = Duration::from_secs(5 * 60);
 const TRIED_AGAIN: Duration = Duration::from_secs(30);
 /// How long a note counts.
 const COUNTS: Duration = Duration::from_secs(3600);
+/// How ids in the notes of receivers of log begin. No set has such an id.
+pub const RECEIVER: [u8; 4] = *b"recv";
+/// How long the note of a receiver counts: one that was killed, in a container that is gone, must
+/// not keep the next one waiting while the server's disk fills.
+const RECEIVER_COUNTS: Duration = Duration::from_secs(7 * 60);
 /// Longest note that is read: that of a long chain.
 const NOTE_BYTES_MAX: u64 = 1 << 20;
 
@@ -134,8 +139,11 @@ fn sets_of(bucket: &Bucket, meta: &ObjectMeta) -> Result<Vec<SetId>, ObjectError
         let note: Note = serde_json::from_slice(&got.bytes).map_err(|_| ObjectError::Note {
             object: bucket.named(&key),
         })?;
-        if note.reader.is_gone() != Some(true) {
-            return Ok(note.sets.iter().filter_map(|id| SetId::parse(id)).collect());
+        let sets: Vec<_> = note.sets.iter().filter_map(|id| SetId::parse(id)).collect();
+        let is_receiver = sets.iter().any(|set| set.0.starts_with(&RECEIVER));
+        let is_late = is_receiver && i128::from(age) > RECEIVER_COUNTS.as_nanos() as i128;
+        if note.reader.is_gone() != Some(true) && !is_late {
+            return Ok(sets);
         }
     }
     // It counts no more, whether it goes or not.

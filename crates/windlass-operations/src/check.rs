@@ -34,6 +34,7 @@ use crate::{privilege, warnings};
 
 pub use restore::{CheckedRestore, check_restore};
 pub use round_trip::check_round_trip;
+pub(crate) use targets::free;
 
 /// The bytes of the database from which the compression ratio is estimated.
 const SAMPLE_BYTES: u64 = 16 << 20;

@@ -3,13 +3,14 @@
 //!   log/SYSTEM/expired says up to where --> objects before it go, the oldest first
 //!
 //! Invariants
-//! - The note is durable before the first object goes. So log that is missing before it is no gap.
-//!   Only on a full disk does one object go first: the note needs room.
+//! - The note is durable before the first object goes, in a directory and in a bucket. So log that
+//!   is missing before it is no gap. Only on a full disk does one object go first: the note needs
+//!   room.
 //! - Only sealed objects go that end before the note, and never the last one of the newest
 //!   timeline. An object that a kill left grows no more if its whole timeline has expired.
 //! - The note never goes back.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -129,24 +130,46 @@ impl LogPlace {
         }
         let earlier = self.expired()?;
         if earlier.is_none_or(|earlier| earlier < up_to) {
-            let path = self.note();
             let text = to_json(&up_to).to_string();
-            let write = || durable::write(&path, text.as_bytes(), MODE);
-            let written = match write() {
-                Err(error) if durable::is_full(&error) => {
-                    self.remove(&gone.objects[..1])?;
-                    write()
-                }
-                written => written,
-            };
-            written.doing("write", &path)?;
+            match self.at().is_directory() {
+                true => self.write_note(text.as_bytes(), &gone.objects[..1])?,
+                false => self.put_note(text.as_bytes())?,
+            }
         }
         self.remove(&gone.objects)?;
         Ok(gone)
     }
 
+    /// Writes the note to a file. On a full disk these objects go first.
+    fn write_note(&self, text: &[u8], first: &[PathBuf]) -> Result<(), RepositoryError> {
+        let path = self.note();
+        let write = || durable::write(&path, text, MODE);
+        let written = match write() {
+            Err(error) if durable::is_full(&error) => {
+                self.remove(first)?;
+                write()
+            }
+            written => written,
+        };
+        written.doing("write", &path)
+    }
+
+    /// Writes the note to a bucket, over an earlier one.
+    fn put_note(&self, text: &[u8]) -> Result<(), RepositoryError> {
+        let path = self.note();
+        let made = self.at().objects().create(self.place(), &path);
+        let mut note = made.doing("write", &path)?;
+        note.write_all(text).doing("write", &path)?;
+        // It has no hash, so all of it is read back.
+        note.name_over(text.len()).doing("write", &path)
+    }
+
     fn remove(&self, objects: &[PathBuf]) -> Result<(), RepositoryError> {
         for path in objects {
+            if !self.at().is_directory() {
+                self.at().objects().remove(path).doing("remove", path)?;
+                continue;
+            }
             match std::fs::remove_file(path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 removed => removed.doing("remove", path)?,

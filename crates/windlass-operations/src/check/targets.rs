@@ -152,7 +152,7 @@ fn check_new(
 }
 
 /// The free bytes at a place, if they are known.
-fn free(place: &Path) -> Option<u64> {
+pub(crate) fn free(place: &Path) -> Option<u64> {
     let system = rustix::fs::statvfs(place).ok()?;
     Some(system.f_bavail.saturating_mul(system.f_frsize))
 }

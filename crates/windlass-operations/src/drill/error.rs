@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use thiserror::Error;
+use windlass_engine::show_size;
 
 /// Why a drill proved nothing.
 #[derive(Debug, Error)]
@@ -27,6 +28,19 @@ pub enum DrillError {
         path: PathBuf,
         /// Why.
         source: std::io::Error,
+    },
+    /// The restore of the drill would not fit.
+    #[error(
+        "cannot restore into {}: it needs {}, and {} are free",
+        path.display(), show_size(*needed), show_size(*free)
+    )]
+    NoRoom {
+        /// The directory.
+        path: PathBuf,
+        /// Bytes of the database.
+        needed: u64,
+        /// Free bytes.
+        free: u64,
     },
     /// One set was chosen, so none can be drawn.
     #[error("one set was chosen, so there is none to draw")]

@@ -13,6 +13,7 @@ use windlass_postgres::{DatabaseFacts, KIND};
 use super::pick::Picked;
 use super::{DrillError, DrillRequest};
 use crate::caller::Caller;
+use crate::check::free;
 use crate::error::OperationError;
 use crate::history::History;
 use crate::notice::{Notice, Observer};
@@ -61,7 +62,18 @@ pub(super) fn room(caller: &Caller, into: &Path, picked: &Picked) -> Result<Room
         OperationError::Scratch { path, source } => DrillError::Into { path, source }.into(),
         other => other,
     })?;
-    Ok(Room { scratch, owner })
+    // What a killed drill left there is gone by now.
+    let files = &picked.set().description().files.0;
+    let needed = files.iter().map(|file| file.bytes).sum();
+    match free(into) {
+        Some(free) if free < needed => Err(DrillError::NoRoom {
+            path: into.to_owned(),
+            needed,
+            free,
+        }
+        .into()),
+        _ => Ok(Room { scratch, owner }),
+    }
 }
 
 impl Room {

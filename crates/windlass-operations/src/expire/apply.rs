@@ -239,13 +239,16 @@ fn logs(planner: &mut Planner<'_>, plan: &ExpirePlan) -> Result<Vec<LogExpiry>, 
         }
     }
     let plan = planner.plan_of(&list)?;
-    let mut gone = Vec::new();
+    let (mut gone, mut failed) = (Vec::new(), Ok(()));
     for expiry in plan.databases.into_iter().flat_map(|one| one.logs) {
-        let removed = expiry.log.expire(expiry.up_to)?;
-        gone.push(LogExpiry {
-            gone: removed,
-            ..expiry
-        });
+        match expiry.log.expire(expiry.up_to) {
+            Ok(removed) => gone.push(LogExpiry {
+                gone: removed,
+                ..expiry
+            }),
+            // Other logs have nothing to do with it.
+            Err(error) => failed = failed.and(Err(error)),
+        }
     }
-    Ok(gone)
+    Ok(failed.map(|()| gone)?)
 }

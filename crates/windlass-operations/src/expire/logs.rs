@@ -5,6 +5,8 @@
 //! later moment is to be reached, and goes before the oldest of them. A cluster's positions grow
 //! along every way from a set, over all timelines: an object that ends before a set begins is on
 //! none of its ways.
+//!
+//! In a bucket sets are hidden before they are removed. As long as they are, their log stays, too.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +21,6 @@ use windlass_repository::{
 };
 
 use crate::commits::{DatabaseSet, linked};
-use crate::devices::STORAGE;
 use crate::error::OperationError;
 use crate::places::Identity;
 use crate::reach::ClusterSet;
@@ -106,10 +107,7 @@ impl DatabaseLogs {
         let bounds: Vec<_> = match self {
             Self::Cluster(logs) => {
                 let mut bounds = Vec::new();
-                for one in logs
-                    .iter()
-                    .filter(|one| one.newest.is_some() && can_go(&one.log))
-                {
+                for one in logs.iter().filter(|one| one.newest.is_some()) {
                     let reading = one.log.read_from()?;
                     let gone = one.log.expired()?.map_or(Lsn(0), |gone| gone.position());
                     let has_log =
@@ -123,7 +121,7 @@ impl DatabaseLogs {
             }
             Self::Database(logs) => {
                 let mut bounds = Vec::new();
-                for log in logs.iter().filter(|log| can_go(log)) {
+                for log in logs {
                     let mut sets = sets.clone();
                     for set in lingering {
                         let found = DatabaseSet::of(set).map(|set| linked(log, &set));
@@ -146,11 +144,6 @@ impl DatabaseLogs {
         }
         Ok(expiring)
     }
-}
-
-/// Whether log of this place can be removed: it is in a directory.
-fn can_go(log: &LogPlace) -> bool {
-    !STORAGE.hides(log.place())
 }
 
 /// Where the oldest of these sets begins to read log, at the beginning of a segment; or where a

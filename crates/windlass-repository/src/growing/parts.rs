@@ -5,6 +5,8 @@
 //!
 //! Invariants
 //! - What is durable stays so: parts go only when the object of the whole segment is there.
+//! - What a killed run left of a segment is joined with what comes. What lies within another object
+//!   goes.
 //! - An object that is there with the same name has the same bytes, or nothing is stored any more.
 
 use std::path::{Path, PathBuf};
@@ -16,7 +18,9 @@ use windlass_postgres::Lsn;
 use super::GrowingLog;
 use crate::content::{Compared, compare};
 use crate::error::RepositoryError;
+use crate::path::{LogPath, LogStep};
 use crate::place::ObjectName;
+use crate::reader::LogReader;
 
 /// Segments that are longer stay in parts: their bytes would have to be kept until they end.
 const GATHERED_BYTES_MAX: u64 = 64 << 20;
@@ -38,9 +42,89 @@ impl Parts {
             objects: Vec::new(),
         }
     }
+
+    /// Where they end.
+    fn end(&self) -> Lsn {
+        Lsn(self.start.0 + self.bytes.len() as u64)
+    }
+}
+
+/// Whether another object has all that this one has, and more.
+fn lies_within(one: &ObjectName, other: &ObjectName) -> bool {
+    let (Some(end), Some(other_end)) = (one.end, other.end) else {
+        return false;
+    };
+    let is_inside = other.start <= one.start && end <= other_end;
+    is_inside && (one.start, end) != (other.start, other_end)
 }
 
 impl GrowingLog {
+    /// Takes up what an earlier run stored of the segment that goes on at the position, so that one
+    /// object can take its place.
+    pub(super) fn take_up_parts(&mut self) -> Result<(), RepositoryError> {
+        let bytes = u64::from(self.segment_bytes);
+        let begin = Lsn(self.position.0 / bytes * bytes);
+        let objects = self.without_inner(self.place.objects_at(self.timeline, begin)?);
+        if bytes > GATHERED_BYTES_MAX {
+            return Ok(());
+        }
+        let (mut parts, way) = (Parts::begin(begin), self.way(begin));
+        let mut reader = LogReader::new(&self.place, &way, bytes);
+        while parts.end() < self.position {
+            let mut next = objects.iter().filter(|one| one.start == parts.end());
+            let next = next.find(|one| one.end.is_some_and(|end| end <= self.position));
+            let Some((object, end)) = next.and_then(|one| Some((one, one.end?))) else {
+                // It cannot be joined, and stays as it is.
+                return Ok(());
+            };
+            let mut part = vec![0; fitted::<usize, u64>(end.0 - parts.end().0)];
+            match reader.read_at(parts.end(), &mut part) {
+                Ok(count) if count == part.len() => {}
+                // Without a key nobody can join it, and damage is for others to name.
+                Err(error) if !error.is_damage() && !error.is_without_key() => return Err(error),
+                _ => return Ok(()),
+            }
+            parts.bytes.append(&mut part);
+            parts.objects.push(object.path.clone());
+        }
+        self.parts = Some(parts);
+        Ok(())
+    }
+
+    /// Removes objects that lie within another one, which is sound: a run was killed before it
+    /// could. Returns the others.
+    fn without_inner(&self, objects: Vec<ObjectName>) -> Vec<ObjectName> {
+        let is_sound = |outer: &&ObjectName| {
+            let opened = (self.place).open_object(self.timeline, outer, Reading::Whole);
+            opened.and_then(|object| object.verify()).is_ok()
+        };
+        let outer_of = |one: &ObjectName| {
+            let mut outer = objects.iter().filter(|other| lies_within(one, other));
+            outer.find(is_sound).is_some()
+        };
+        let (inner, others): (Vec<_>, Vec<_>) = objects.iter().cloned().partition(outer_of);
+        for one in inner {
+            // It takes room and does no harm. Who may only write removes nothing.
+            self.place
+                .at()
+                .objects()
+                .remove(&one.path)
+                .unwrap_or_default();
+        }
+        others
+    }
+
+    /// The timeline from a position on.
+    fn way(&self, from: Lsn) -> LogPath {
+        LogPath {
+            steps: vec![LogStep {
+                timeline: self.timeline,
+                from,
+                to: None,
+            }],
+        }
+    }
+
     /// Stores what has come since the last part.
     pub(super) fn put_part(&mut self) -> Result<(), RepositoryError> {
         if self.pending.is_empty() {

@@ -13,6 +13,10 @@ pub fn words(error: &DrillError) -> (String, Option<String>) {
             format!("--into: {error}"),
             "Name a directory that is there, in which the owner of the database may make one.",
         ),
+        DrillError::NoRoom { .. } => (
+            format!("--into: {error}"),
+            "Name a directory with more room. The drill removes what it restored.",
+        ),
         _ => (
             error.to_string(),
             "Make a backup first, or name the place that has one.",

@@ -172,3 +172,40 @@ fn a_cluster_with_a_tablespace_is_restored_beside_nothing_of_its_source() {
     assert!(text(&output).contains("may not enter"), "{}", text(&output));
     scratch.assert_clean();
 }
+
+/// A restore of hours that ends with a full disk proves nothing, and fills a disk of others.
+#[test]
+fn a_restore_that_does_not_fit_is_refused_before_anything_is_opened() {
+    let place = Place::with_accounts(20_000);
+    place.back_up();
+    std::fs::create_dir(place.path("into")).unwrap();
+    let script = r#"mount -t tmpfs -o size=1m none "$1" && shift && exec "$@""#;
+    let mut unshare = std::process::Command::new("unshare");
+    unshare.args([
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        script,
+        "sh",
+    ]);
+    unshare.args([&place.arg("into"), env!("CARGO_BIN_EXE_windlass")]);
+    unshare.args([
+        "drill",
+        &place.arg("sets"),
+        "--restore",
+        "--into",
+        &place.arg("into"),
+    ]);
+    let query = ["--query", "SELECT count(*) FROM accounts"];
+    let output = unshare.args(query).env("WINDLASS_CONFIG", "/dev/null");
+    let output = output.env("WINDLASS_NO_HISTORY", "1").output().unwrap();
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("it needs") && said.contains("are free"),
+        "{said}"
+    );
+    assert!(!said.contains("first answer"), "{said}");
+}

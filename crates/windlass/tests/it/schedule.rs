@@ -393,6 +393,12 @@ fn a_schedule_that_could_not_work_is_refused_with_its_line() {
             "is relative, and jobs run in /",
         );
     }
+    let in_bucket = "[database.crm]\nsource = \"/crm.db\"\nto = \"s3://backups/crm\"\n";
+    let own = format!("{in_bucket}[database.crm.schedule]\nlog = \"daily\"\n");
+    wrong("full = \"daily\"\n", &own, "kept in directories only");
+    let two = "[database.crm]\nsource = \"/crm.db\"\nto = [\"/x\", \"/y\"]\n";
+    let two = format!("{two}[database.crm.schedule]\nlog = \"daily\"\n");
+    wrong("full = \"daily\"\n", &two, "a log goes to one place");
     let long = format!(
         "[database.{}]\nsource = \"/crm.db\"\nto = \"/x\"\n",
         "x".repeat(250)

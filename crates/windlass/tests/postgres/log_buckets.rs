@@ -478,6 +478,11 @@ fn log_that_is_received_is_in_the_bucket_before_its_segment_ends() {
         server.sql("postgres", &format!("INSERT INTO t VALUES ({row})"));
         flushed(&mut receiver);
     }
+    let second = shop.ends(&receive[..4], 1);
+    assert!(
+        second.contains("another process receives this log"),
+        "{second}"
+    );
     // Killed in the middle of a segment: nothing that was confirmed is lost.
     receiver.kill().unwrap();
     receiver.wait().unwrap();
@@ -505,10 +510,52 @@ fn log_that_is_received_is_in_the_bucket_before_its_segment_ends() {
         "parts of segments that ended are gone: {:?}",
         shop.log()
     );
+    // Each segment that ended has one object, also the one in which the first receiver was killed.
+    let is_part = |key: &&String| {
+        let name = key.rsplit('/').next().unwrap();
+        let (start, end) = name.trim_end_matches(".wlog").split_once('-').unwrap();
+        let at = |text| u64::from_str_radix(text, 16).unwrap();
+        at(end) - at(start) < 1 << 20
+    };
+    let log = shop.log();
+    let parts: Vec<_> = log.iter().filter(is_part).collect();
+    assert!(parts.len() <= 1, "{parts:?} of {log:?}");
     assert_eq!(restored("ended"), "12|8");
     shop.done(&["verify", &place]);
     // Once more by a copy: the place has all of it but the last records.
     server.sql("postgres", "INSERT INTO t VALUES (9)");
     shop.done(&["backup", &conninfo, "--type", "log", "--to", &place]);
     assert_eq!(restored("copied"), "13|9");
+}
+
+/// The log goes when the last set goes that leads into it, and not before: a set that is hidden may
+/// come back.
+#[test]
+fn log_in_a_bucket_goes_with_the_sets_that_lead_into_it() {
+    let log = Archiving::start("");
+    let (conninfo, place) = (log.server.conninfo(), place());
+    let back_up = || log.shop.done(&["backup", &conninfo, "--to", &place]);
+    back_up();
+    log.insert(1);
+    log.insert(2);
+    back_up();
+    log.insert(3);
+    let expire = ["expire", &place, "--keep-full", "1"];
+    // What lies before the first set leads nowhere.
+    log.shop.done(&expire);
+    let before = log.shop.log();
+    let said = log.shop.done(&expire);
+    assert_eq!(log.shop.log(), before, "its set is only hidden: {said}");
+    let now = [&expire[..], &["--grace", "0s"]].concat();
+    let planned = log.shop.done(&[&now[..], &["--dry-run"]].concat());
+    assert_eq!(log.shop.log(), before, "{planned}");
+    log.shop.done(&now);
+    let after = log.shop.log();
+    assert!(after.len() + 1 < before.len(), "{after:?} of {before:?}");
+    assert!(before.ends_with(&after), "{after:?} of {before:?}");
+    // What is gone is no gap, and the rest leads everywhere.
+    log.shop.done(&["verify", &place]);
+    assert_eq!(log.restored("latest", &["--target-latest"]), "1 2 3");
+    log.shop.done(&now);
+    assert_eq!(log.shop.log(), after);
 }

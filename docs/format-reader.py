@@ -158,6 +158,7 @@ class Cipher:
 
         self.set_id, self.check = set_id, derived(b"check", 16)
         self.frames, self.structures = AESGCM(derived(b"frames")), AESGCM(derived(b"structures"))
+        self.log_frames = AESGCM(derived(b"log frames"))
 
     def open(self, key, kind, about, sealed, what):
         from cryptography.exceptions import InvalidTag
@@ -182,11 +183,17 @@ class Cipher:
         about += b"".join(struct.pack("<IIQIB3s", *piece) for piece in pieces)
         return self.open(self.frames, b"frame", about, sealed, "frame")
 
+    def log_frame(self, about, stored):
+        """The CRC of the decoded bytes of a frame of a log object, and its packed bytes."""
+        need(len(stored) >= 48, "log frame: too short to be encrypted")
+        clear = self.open(self.log_frames, b"log frame", about + stored[:16], stored[16:], "log frame")
+        return struct.unpack("<I", clear[:4])[0], clear[4:]
+
 
 def cipher_of(set_id, check, envelopes):
-    """The cipher of a set: the program `age` opens one of its envelopes."""
+    """The cipher of a set or a log object: the program `age` opens one of its envelopes."""
     names = ", ".join(name.decode() for name, _ in envelopes)
-    need(IDENTITY, f"the set is encrypted to {names}: name --identity FILE")
+    need(IDENTITY, f"it is encrypted to {names}: name --identity FILE")
     for _, envelope in envelopes:
         command = ["age", "--decrypt", "--identity", IDENTITY[0]]
         done = subprocess.run(command, input=envelope, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -194,7 +201,7 @@ def cipher_of(set_id, check, envelopes):
             cipher = Cipher(done.stdout, set_id)
             if cipher.check == check:
                 return cipher
-    raise Damage(f"the identity opens no envelope of the set, which is encrypted to {names}")
+    raise Damage(f"the identity opens no envelope of it: it is encrypted to {names}")
 
 
 class Stripe:
@@ -465,6 +472,17 @@ class Set:
             seen[offset : offset + size] = b"\1" * size
 
 
+def log_lock(data):
+    """The cipher of an encrypted log object, and where its first frame begins."""
+    lock = Fields(data, 128)
+    magic, length, zero, object_id, check, count = lock.take("8sI4s16s16sH")
+    need(magic == b"WNDLLOCK" and is_zero(zero), "log lock: a newer format")
+    check_crc(data[128 : 128 + length], "log lock")
+    envelopes = [(lock.string(), lock.string()) for _ in range(count)]
+    need(lock.at + 4 == 128 + length, "log lock: lengths")
+    return cipher_of(object_id, check, envelopes), 128 + length
+
+
 def read_log(path, out):
     """Writes what a log object holds: a run of a log, or a file that belongs to one."""
     with open(path, "rb") as file:
@@ -473,9 +491,10 @@ def read_log(path, out):
     head = Fields(data, 8)
     version, features, frame_bytes, system, timeline, segment_bytes = head.take("HHIQII")
     start, _, kind, length, zero = head.take("QqBB6s")
-    need((version, features) == (1, 0) and kind in (0, 1, 2) and is_zero(zero), "log header: a newer format")
+    need(version == 1 and features < 2 and kind in (0, 1, 2) and is_zero(zero), "log header: a newer format")
     name = head.bytes(length)
     need(length <= 64 and is_zero(data[head.at : 124]), "log header: padding")
+    cipher, begin = log_lock(data) if features else (None, 128)
     sealed = data[-96:-88] == b"WNDLLEND"
     index, limit = [], len(data)
     if sealed:
@@ -485,19 +504,23 @@ def read_log(path, out):
         need(limit + 16 * count + 96 == total and is_zero(data[-12:-4]), "log end: lengths")
         need(crc32c(data[limit:-96]) == index_crc, "log index: checksum mismatch")
         index = list(struct.iter_unpack("<QQ", data[limit:-96]))
-    at, position, found = 128, start, []
+    at, position, found = begin, start, []
     while at + 40 <= limit:
         frame = data[at : at + 40]
         if not sealed and (len(frame) < 40 or crc32c(frame[:-4]) != struct.unpack("<I", frame[-4:])[0]):
             break  # the torn end of an object that grows
         check_crc(frame, "log frame")
-        magic, codec, zero, stored, raw, where, crc, raw_crc, _ = Fields(frame).take("4sB3sIIQIII")
+        magic, codec, flag, zero, stored, raw, where, crc, raw_crc, unsynced = Fields(frame).take("4sBB2sIIQIII")
         need(magic == b"WLFR" and codec in CODECS and is_zero(zero), "log frame: a newer feature")
-        need(max(stored, raw) <= frame_bytes and where == position, "log frame: out of order")
+        need(flag == (cipher is not None), "log frame: only it or its object is encrypted")
+        need(max(stored - 48 * flag, raw) <= frame_bytes and where == position, "log frame: out of order")
         data_of = data[at + 40 : at + 40 + stored]
         if not sealed and len(data_of) < stored:
             break
         need(crc32c(data_of) == crc, f"log frame at {at}: checksum mismatch")
+        if cipher:
+            about = data[:128] + struct.pack("<BIQI", codec, raw, where, unsynced)
+            raw_crc, data_of = cipher.log_frame(about, data_of)
         need(codec != 1, "an LZ4 frame: this reader has no LZ4")
         content = bytes(raw) if codec == 3 else unzstd(data_of) if codec == 2 else data_of
         need(len(content) == raw and crc32c(content) == raw_crc, f"log frame at {at}: wrong content")

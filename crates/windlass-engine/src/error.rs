@@ -12,8 +12,8 @@ use crate::keys::KeyFault;
 use crate::mismatch::Mismatch;
 use crate::resource::StageName;
 use crate::setting::{Setting, SettingFault};
-pub use hints::{FILE_SIZE_LIMIT, place_hint_for_all};
-use hints::{damage_hint, device_words, locked_words, mixed_words, place_hint};
+pub use hints::{FILE_SIZE_LIMIT, locked_words, place_hint_for_all};
+use hints::{damage_hint, device_words, mixed_words, place_hint};
 pub use operation::DeviceOperation;
 pub(crate) use operation::{damage, read_error};
 

@@ -27,6 +27,8 @@ struct Content {
     failed: Vec<String>,
     secrets: Vec<Box<dyn Opens>>,
     found: HashMap<(SetId, KeyCheck), Arc<DataKey>>,
+    /// What was in envelopes for passphrases. The objects of a log share them.
+    opened: HashMap<Vec<u8>, Arc<DataKey>>,
     /// Envelopes that no key here opens. A passphrase is not tried on them again.
     refused: HashSet<Vec<u8>>,
 }
@@ -81,7 +83,7 @@ impl Content {
 
     /// The key in one of the envelopes. Keys that wait are fetched one after the other until one
     /// opens it.
-    fn found(&mut self, set: SetId, lock: &Lock) -> Result<DataKey, KeyFault> {
+    fn found(&mut self, set: SetId, lock: &Lock) -> Result<Arc<DataKey>, KeyFault> {
         loop {
             let opened = self.opened(set, lock);
             match opened.map_err(|error| KeyFault::Failed(error.to_string())) {
@@ -105,8 +107,15 @@ impl Content {
     }
 
     /// The key in one of the envelopes, and the last thing that was wrong with one.
-    fn opened(&mut self, set: SetId, lock: &Lock) -> Result<Option<DataKey>, KeyError> {
+    fn opened(&mut self, set: SetId, lock: &Lock) -> Result<Option<Arc<DataKey>>, KeyError> {
         let mut fault = None;
+        let known = lock
+            .envelopes
+            .iter()
+            .filter_map(|one| self.opened.get(&one.bytes));
+        if let Some(key) = { known }.find(|key| key.check_for(set) == lock.check) {
+            return Ok(Some(Arc::clone(key)));
+        }
         // Identities cost nothing, passphrases a lot.
         let (slow, fast): (Vec<_>, Vec<_>) = lock
             .envelopes
@@ -118,7 +127,14 @@ impl Content {
             }
             for secret in &self.secrets {
                 match open_envelope(&envelope.bytes, &**secret) {
-                    Ok(Some(key)) if key.check_for(set) == lock.check => return Ok(Some(key)),
+                    Ok(Some(key)) if key.check_for(set) == lock.check => {
+                        let key = Arc::new(key);
+                        if envelope.recipient == Passphrase::RECIPIENT {
+                            let known = Arc::clone(&key);
+                            self.opened.insert(envelope.bytes.clone(), known);
+                        }
+                        return Ok(Some(key));
+                    }
                     Ok(_) => {}
                     Err(error) => fault = Some(error),
                 }
@@ -136,7 +152,7 @@ impl Keys for Keyring {
         if let Some(found) = content.found.get(&wanted) {
             return Ok(Arc::clone(found));
         }
-        let key = Arc::new(content.found(set, lock)?);
+        let key = content.found(set, lock)?;
         content.found.insert(wanted, Arc::clone(&key));
         Ok(key)
     }

@@ -1,7 +1,9 @@
 //! Who will be able to read what is encrypted.
 
 use windlass_engine::Encryption;
-use windlass_engine::media::{DataKey, ENVELOPES_MAX, Envelope, Lock, SetCipher, SetId};
+use windlass_engine::media::{
+    DataKey, ENVELOPES_MAX, Envelope, Lock, LogEncryption, SetCipher, SetId,
+};
 
 use crate::age::{Identity, Passphrase, Recipient};
 use crate::error::KeyError;
@@ -71,14 +73,24 @@ impl Readers {
         })
     }
 
+    /// The encryption of the log that one process writes, with a fresh data key.
+    pub fn log_encryption(&self) -> Result<LogEncryption, KeyError> {
+        let key = DataKey::random().map_err(|_| KeyError::NoRandom)?;
+        let envelopes = self.envelopes(&key)?;
+        Ok(LogEncryption::new(key, envelopes))
+    }
+
     /// The lock of a set that has this data key.
     pub fn lock(&self, key: &DataKey, set_id: SetId) -> Result<Lock, KeyError> {
-        let of_age = self.recipients.iter().map(|one| one.envelope(key));
-        let of_words = self.passphrases.iter().map(|one| one.envelope(key));
-        let envelopes: Vec<Envelope> = of_age.chain(of_words).collect::<Result<_, _>>()?;
         Ok(Lock {
             check: key.check_for(set_id),
-            envelopes,
+            envelopes: self.envelopes(key)?,
         })
+    }
+
+    fn envelopes(&self, key: &DataKey) -> Result<Vec<Envelope>, KeyError> {
+        let of_age = self.recipients.iter().map(|one| one.envelope(key));
+        let of_words = self.passphrases.iter().map(|one| one.envelope(key));
+        of_age.chain(of_words).collect()
     }
 }

@@ -56,7 +56,7 @@ impl DataKey {
         KeyCheck(derived(&self.keys_of(set_id), b"check"))
     }
 
-    fn keys_of(&self, set_id: SetId) -> Prk {
+    pub(crate) fn keys_of(&self, set_id: SetId) -> Prk {
         Salt::new(HKDF_SHA256, &set_id.0).extract(&self.0)
     }
 }

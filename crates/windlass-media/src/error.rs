@@ -27,6 +27,8 @@ pub enum Structure {
     Seal,
     /// The first bytes of a log object.
     LogHeader,
+    /// The lock of an encrypted log object.
+    LogLock,
     /// A frame of a log object.
     LogFrame,
     /// The list of the frames of a log object.
@@ -57,6 +59,7 @@ impl std::fmt::Display for Structure {
             Self::Facts => "facts",
             Self::Seal => "seal",
             Self::LogHeader => "header of a log object",
+            Self::LogLock => "lock of a log object",
             Self::LogFrame => "frame of a log object",
             Self::LogIndex => "index of a log object",
             Self::LogEnd => "end of a log object",
@@ -109,7 +112,7 @@ pub enum FormatError {
         found: u32,
     },
     /// Encrypted bytes are not what was encrypted at this place.
-    #[error("{0}: cannot be decrypted: it was changed, moved, or is of another set")]
+    #[error("{0}: cannot be decrypted: it was changed, moved, or belongs elsewhere")]
     Sealed(Structure),
     /// The system gives no random numbers, or no cipher.
     #[error("the system gives no random numbers")]

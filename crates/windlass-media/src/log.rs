@@ -3,17 +3,23 @@
 //!   sealed object  = [header][frame][frame] ... [index][end]
 //!   growing object = [header][frame][frame] ...
 //!
+//! An encrypted object has a lock behind its header, and each of its frames is encrypted.
+//!
 //! Each frame has a header of its own, so that an object can be read while it grows, or after its
 //! writer was killed. The index and the end make it quick to find a position in a sealed object,
 //! and prove that it is whole.
 
+mod cipher;
 mod commit;
 mod end;
 mod frame;
+mod lock;
 
+pub use cipher::{CONTENT_TOKEN_BYTES, LOG_SEALED_BYTES, LogCipher, LogEncryption};
 pub use commit::{LOG_RECORD_BYTES, LOG_STAND_BYTES_MAX, LogRecord, RecordKind};
 pub use end::{LOG_END_BYTES, LogEnd, LogIndexEntry, decode_log_index, encode_log_index};
 pub use frame::{LOG_FRAME_HEADER_BYTES, LogFrame};
+pub use lock::{LOG_LOCK_HEAD_BYTES, LogLock};
 
 use crate::error::{FormatError, Structure};
 use crate::limits::FRAME_BYTES_MAX;
@@ -23,6 +29,8 @@ const MAGIC: &[u8; 8] = b"WNDLLOG\x01";
 const STRUCTURE: Structure = Structure::LogHeader;
 /// The version of log objects that this crate writes, and the newest that it reads.
 pub const LOG_VERSION: u16 = 1;
+/// The feature of an object whose frames are encrypted.
+const ENCRYPTED: u16 = 1;
 /// Bytes of the header.
 pub const LOG_HEADER_BYTES: usize = 128;
 /// Most frames in one object. This bounds the memory for its index to 1 MiB.
@@ -58,6 +66,8 @@ pub struct LogHeader {
     pub frame_bytes: u32,
     /// What it holds.
     pub content: LogContent,
+    /// Whether its frames are encrypted. Then a lock follows the header.
+    pub is_encrypted: bool,
 }
 
 impl LogHeader {
@@ -82,7 +92,7 @@ impl LogHeader {
         let mut bytes = Vec::with_capacity(LOG_HEADER_BYTES);
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&LOG_VERSION.to_le_bytes());
-        bytes.extend_from_slice(&[0; 2]);
+        bytes.extend_from_slice(&u16::from(self.is_encrypted).to_le_bytes());
         bytes.extend_from_slice(&self.frame_bytes.to_le_bytes());
         bytes.extend_from_slice(&self.system.to_le_bytes());
         bytes.extend_from_slice(&self.timeline.to_le_bytes());
@@ -103,7 +113,7 @@ impl LogHeader {
         Reader::new(bytes, STRUCTURE).magic(MAGIC)?;
         let mut reader = Reader::new(check_crc(bytes, STRUCTURE)?, STRUCTURE);
         reader.magic(MAGIC)?;
-        check_version(&mut reader, STRUCTURE)?;
+        let is_encrypted = check_version(&mut reader, STRUCTURE, ENCRYPTED)? == ENCRYPTED;
         let frame_bytes = reader.u32()?;
         if frame_bytes == 0 || frame_bytes > FRAME_BYTES_MAX {
             let (found, limit) = (u64::from(frame_bytes), u64::from(FRAME_BYTES_MAX));
@@ -143,6 +153,7 @@ impl LogHeader {
             begun_nanos,
             frame_bytes,
             content,
+            is_encrypted,
         })
     }
 }
@@ -153,8 +164,12 @@ fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name[0] != b'.' && name.iter().all(is_letter)
 }
 
-/// Reads version and features. Both must be those of this build.
-fn check_version(reader: &mut Reader<'_>, structure: Structure) -> Result<(), FormatError> {
+/// Reads version and features. The version must be that of this build, the features among `known`.
+fn check_version(
+    reader: &mut Reader<'_>,
+    structure: Structure,
+    known: u16,
+) -> Result<u16, FormatError> {
     let version = reader.u16()?;
     if version != LOG_VERSION {
         return Err(FormatError::Version {
@@ -164,7 +179,7 @@ fn check_version(reader: &mut Reader<'_>, structure: Structure) -> Result<(), Fo
         });
     }
     match reader.u16()? {
-        0 => Ok(()),
+        features if features & !known == 0 => Ok(features),
         features => Err(FormatError::Feature {
             structure,
             found: u32::from(features),
@@ -187,6 +202,7 @@ mod tests {
             begun_nanos: 1_790_000_000_000_000_000,
             frame_bytes: 1 << 20,
             content,
+            is_encrypted: false,
         }
     }
 
@@ -210,6 +226,12 @@ mod tests {
             let bytes = one.encode().unwrap();
             assert_eq!(LogHeader::decode(&bytes).unwrap(), one);
             each_flip_is_found(&bytes, |bytes| LogHeader::decode(bytes).is_ok());
+            let locked = LogHeader {
+                is_encrypted: true,
+                ..one
+            };
+            let bytes = locked.encode().unwrap();
+            assert_eq!(LogHeader::decode(&bytes).unwrap(), locked);
         }
         let frame = LogFrame {
             position: 0x1_0300_0000,
@@ -219,6 +241,7 @@ mod tests {
             stored_crc: 5,
             decoded_crc: 6,
             unsynced_bytes: 7,
+            is_encrypted: false,
         };
         let bytes = frame.encode();
         assert_eq!(LogFrame::decode(&bytes, 1 << 20).unwrap(), frame);
@@ -272,6 +295,7 @@ mod tests {
                 let mut sealed = bytes[..length - 4].to_vec();
                 seal_with_crc(&mut sealed, length);
                 drop(LogHeader::decode(&sealed));
+                drop(LogLock::decode(&sealed));
                 drop(LogFrame::decode(&sealed, 1 << 20));
                 drop(LogEnd::decode(&sealed, 1 << 30));
             }

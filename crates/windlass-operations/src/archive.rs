@@ -10,14 +10,14 @@ use std::thread::available_parallelism;
 use windlass_engine::media::Codec;
 use windlass_repository::{
     Ahead, Fetched, LogFileName, LogPlace, LookAhead, PushRequest, Pushed, RepositoryError, Spool,
-    fetch, push, system_beside,
+    check_spool, content_key_beside, fetch, push, system_beside,
 };
 
 use crate::caller::Caller;
 use crate::error::OperationError;
 use crate::places::check_used;
 use crate::privilege;
-use crate::stored::log_at;
+use crate::stored::{log_at, log_into};
 
 /// How many segments that are ready go into one object, unless somebody says otherwise.
 pub const LOOK_AHEAD_DEFAULT: usize = 16;
@@ -37,6 +37,8 @@ pub struct ArchivePushRequest {
     pub look_ahead: usize,
     /// How to compress.
     pub codec: Codec,
+    /// Who can read what is stored, as words for keys. If there are none, it is not encrypted.
+    pub encrypt: Vec<String>,
     /// On how many threads; without it on some.
     pub threads: Option<usize>,
     /// Where it is written down which segments were stored ahead.
@@ -76,6 +78,9 @@ pub fn archive_push(
     caller: &Caller,
     request: &ArchivePushRequest,
 ) -> Result<ArchivePushed, OperationError> {
+    if let Some(root) = &request.spool {
+        check_spool(root, &request.path)?;
+    }
     let to_push = to_push(caller, request)?;
     let Some(root) = &request.spool else {
         return Ok(ArchivePushed {
@@ -122,12 +127,13 @@ pub fn archive_push_ahead(
 
 /// The request of the layer below, as the owner of the file.
 fn to_push(caller: &Caller, request: &ArchivePushRequest) -> Result<PushRequest, OperationError> {
+    let place = log_into(&request.to, &request.encrypt)?;
     if let Some((uid, gid)) = privilege::owner(&request.path) {
         privilege::become_user(caller.process, uid, gid)?;
     }
     check_used(&request.to)?;
     Ok(PushRequest {
-        place: log_at(&request.to),
+        place: place.comparing_with(content_key_beside(&request.path)?),
         path: request.path.clone(),
         system: request.system,
         look_ahead: LookAhead(request.look_ahead),

@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 use windlass_engine::Cancel;
 use windlass_engine::media::{LogRecord, RecordKind};
 use windlass_postgres::Timeline;
-use windlass_repository::{CommitLog, LogPlace, NewCommit, StandAbout, database_number};
+use windlass_repository::{CommitLog, LogPlace, NewCommit, Place, StandAbout, database_number};
 use windlass_sqlite::{DatabaseKey, Held, LogCapture, LogPoint, Standing};
 
 use crate::caller::Caller;
 use crate::database::DatabaseName;
 use crate::error::OperationError;
 use crate::notice::Notice;
-use crate::stored::{log_at, no_log_in_bucket};
+use crate::stored::no_log_in_bucket;
 
 /// What was captured of a database.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,21 +65,22 @@ impl Capturing {
     /// Begins to capture, as the owner of the database. `before` is what earlier sessions did.
     pub(crate) fn open(
         caller: &Caller,
-        (path, place): (&Path, &Path),
+        (path, place): (&Path, &Place),
         before: Option<CapturedLog>,
         cancel: &Cancel,
     ) -> Result<Self, OperationError> {
-        no_log_in_bucket(place)?;
+        no_log_in_bucket(place.path())?;
         // Fails if the place is not there: its disk may not be mounted.
-        let place = log_at(place);
         place.find()?;
+        // Every session reads where the log ends.
+        place.check_key()?;
         DatabaseName::Sqlite(path.to_owned()).become_owner(caller.process)?;
         let begun_nanos = nanos_now();
         let mut capture = LogCapture::begin(path, cancel)?;
         capture.set_host(&caller.host);
         let database = capture.path().to_owned();
         let key = capture.key();
-        let log = LogPlace::of_database(&place, database_number(&key));
+        let log = LogPlace::of_database(place, database_number(&key));
         let log = CommitLog::open(&log)?;
         let held_before = before.as_ref().map_or_else(Held::default, |one| one.held);
         let mut capturing = Self {

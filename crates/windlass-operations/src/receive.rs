@@ -10,14 +10,16 @@
 //! - When the caller ends it, everything that has come is made durable first.
 
 mod database;
+mod lock;
 mod stream;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use windlass_engine::{Cancel, EngineError};
+use windlass_engine::{Cancel, EngineError, Kept};
 use windlass_object::is_in_bucket;
 use windlass_postgres::{Lsn, PostgresError, Timeline};
+use windlass_repository::Place;
 
 use crate::caller::Caller;
 use crate::captured::CapturedLog;
@@ -27,7 +29,7 @@ use crate::error::OperationError;
 use crate::notice::Notice;
 use crate::privilege;
 use crate::recovery::RecoveryError;
-use crate::stored::log_at;
+use crate::stored::log_into;
 use stream::{LogStream, WAIT_MAX};
 
 /// How long to wait before a broken session is opened again.
@@ -40,6 +42,8 @@ pub struct ReceiveRequest {
     pub database: String,
     /// The place. It must exist.
     pub to: PathBuf,
+    /// Who can read what is received, as words for keys. If there are none, it is not encrypted.
+    pub encrypt: Vec<String>,
     /// A replication slot, which keeps log on the server while nobody receives it. Without it, a
     /// temporary one keeps log as long as the session lasts.
     pub slot: Option<String>,
@@ -85,23 +89,26 @@ pub fn receive(
     request: &ReceiveRequest,
     cancel: &Cancel,
 ) -> Result<(Received, Ending), OperationError> {
+    let place = log_into(&request.to, &request.encrypt)?;
     let conninfo = match DatabaseName::resolve(&request.database)? {
         DatabaseName::Postgres(conninfo) => conninfo,
         DatabaseName::Sqlite(path) if request.slot.is_none() => {
-            let received = database::receive(caller, (request, &path), cancel)?;
+            let received = database::receive(caller, (request, &path, &place), cancel)?;
             return Ok((Received::Database(received), Ending::Done));
         }
         DatabaseName::Sqlite(path) => return Err(RecoveryError::NoSlot { path }.into()),
     };
     // Fails if the place is not there: its disk may not be mounted.
-    log_at(&request.to).find()?;
+    place.find()?;
     if let Some((uid, gid)) = privilege::owner(&request.to) {
         privilege::become_user(caller.process, uid, gid)?;
     }
     let mut receiver = Receiver {
         caller,
         request,
+        place: &place,
         cancel,
+        lock: None,
         bytes: 0,
         received: None,
     };
@@ -143,7 +150,10 @@ fn is_of_session(error: &PostgresError) -> bool {
 struct Receiver<'a> {
     caller: &'a Caller,
     request: &'a ReceiveRequest,
+    place: &'a Place,
     cancel: &'a Cancel,
+    /// Nobody else receives this log meanwhile.
+    lock: Option<Kept>,
     /// Bytes of earlier sessions.
     bytes: u64,
     received: Option<ReceivedLog>,
@@ -159,12 +169,12 @@ impl Receiver<'_> {
             true => BUCKET_INTERVAL,
             false => CLUSTER_INTERVAL,
         });
-        let place = &request.to;
-        let open = |compares| {
-            let of = (place, earlier);
+        let place = self.place;
+        let open = |compares, lock: &mut Option<Kept>| {
+            let of = (place, earlier, lock);
             LogStream::open(conninfo, of, slot, (interval, compares))
         };
-        let mut stream = open(true)?;
+        let mut stream = open(true, &mut self.lock)?;
         let (system, from) = (stream.system(), stream.position());
         let timeline = stream.timeline();
         self.caller.tell(&Notice::Receives {
@@ -191,7 +201,7 @@ impl Receiver<'_> {
             match stepped {
                 Err(error) if stream.is_removed(&error) => {
                     drop(stream);
-                    stream = open(false)?;
+                    stream = open(false, &mut self.lock)?;
                 }
                 other => other?,
             }

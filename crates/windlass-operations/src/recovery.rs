@@ -228,7 +228,7 @@ fn cluster_plan(
     let system = facts.system_identifier.parse().ok();
     let place = log_place(set, request)?;
     let log = LogPlace::open(&log_at(&place), system)?;
-    let fetch = (request.fetch)(&place, log.system());
+    let fetch = (request.fetch)(&place, log.system(), log.is_encrypted()?);
     let way = Way::new(&facts, &log, request)?;
     own::check(found.open()?, &facts, &mut way.reader())?;
     let (to, stops) = way.check(request)?;

@@ -24,7 +24,7 @@ use windlass_postgres::{
     Checksums, DatabaseFacts, Lsn, PageAt, RecoveryPoint, RecoveryTimeline, StoppedCluster,
     damaged_pages,
 };
-use windlass_repository::{CopyRequest, LogPlace, copy};
+use windlass_repository::{ContentKey, CopyRequest, LogPlace, copy};
 
 use crate::archive;
 use crate::caller::Caller;
@@ -33,7 +33,7 @@ use crate::error::OperationError;
 use crate::places::SetRequest;
 use crate::privilege;
 use crate::recovered::{ChosenMoment, MomentRequest, RecoveredImage};
-use crate::stored::log_at;
+use crate::stored::log_into;
 pub use error::{RepairError, Unsafe};
 use judge::{Judge, Taken};
 
@@ -46,6 +46,8 @@ pub struct RepairRequest {
     pub pages: Vec<PageAt>,
     /// The place of the sets.
     pub sets: SetRequest,
+    /// Who can read the end of the log that is stored there, as words for keys.
+    pub encrypt: Vec<String>,
     /// Where the log is, and how the private server is run. The point is that of the cluster.
     pub moment: MomentRequest,
     /// The directory where the damaged pages are kept. Without it, nothing is written, also not in
@@ -204,7 +206,9 @@ fn copy_log(request: &RepairRequest, cluster: &StoppedCluster) -> Result<(), Ope
     let first = request.sets.words.first();
     let place = request.moment.recovery.log.as_ref().or(first);
     let place = place.map_or(Path::new("."), PathBuf::as_path);
-    let log = LogPlace::new(&log_at(place), control.system_identifier);
+    let place = log_into(place, &request.encrypt)?;
+    let place = place.comparing_with(ContentKey::of(control));
+    let log = LogPlace::new(&place, control.system_identifier);
     let segment_bytes = u64::from(control.wal_segment_bytes);
     copy(
         &log,

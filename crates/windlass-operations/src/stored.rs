@@ -13,12 +13,13 @@ use windlass_engine::media::SetId;
 use windlass_engine::{
     CleanedUp, EngineError, Files, Going, Kept, Keyed, Lies, NotRemoved, PlaceFile, ReadAt, Storage,
 };
+use windlass_keys::Readers;
 use windlass_object::{
     Buckets, FOREIGN_WRITER_LIVES, ObjectSettings, is_in_bucket, is_stripe_name,
 };
 use windlass_repository::Place;
 
-use crate::error::DeviceError;
+use crate::error::{DeviceError, OperationError};
 use crate::keys::OwnKeys;
 
 /// Whatever holds stripes.
@@ -80,12 +81,23 @@ pub(crate) fn no_log_in_bucket(path: &Path) -> Result<(), DeviceError> {
     )
 }
 
-/// A place, as the log in it is written and read.
+/// A place, as the log in it is read.
 pub(crate) fn log_at(path: &Path) -> Place {
-    match is_in_bucket(path) {
+    let place = match is_in_bucket(path) {
         true => Place::new(path, buckets()),
         false => Place::directory(path),
-    }
+    };
+    place.with_keys(&OwnKeys)
+}
+
+/// A place, as log is written there: for the readers whom these words name. Call it before the
+/// process becomes another user, who may not read what they name.
+pub(crate) fn log_into(path: &Path, encrypt: &[String]) -> Result<Place, OperationError> {
+    let readers = Readers::asked(encrypt)?;
+    let encryption = readers
+        .map(|readers| readers.log_encryption())
+        .transpose()?;
+    Ok(log_at(path).encrypting(encryption.map(Arc::new)))
 }
 
 /// Cleans up what interrupted runs left in a place.

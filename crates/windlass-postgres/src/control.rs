@@ -51,6 +51,10 @@ const COMMIT_TIMESTAMPS_BEFORE: usize = 8;
 /// From this layout on (PostgreSQL 19) the build constants include the pages of an SLRU segment,
 /// behind those of a relation's segment.
 const SLRU_PAGES_SINCE: u32 = 1900;
+/// The length of mock_authentication_nonce, the last field before the CRC.
+const NONCE_BYTES: usize = 32;
+/// From this layout on (PostgreSQL 18) it does not begin at a multiple of four.
+const UNALIGNED_NONCE_SINCE: u32 = 1800;
 /// Pages of an SLRU segment before that.
 const SLRU_PAGES: u32 = 32;
 /// An address that no checkpoint can have: WAL begins in segment 1 or later.
@@ -255,6 +259,21 @@ impl Control {
     pub fn is_log_minimal(&self) -> bool {
         find_float(&self.bytes[..self.crc_at])
             .is_some_and(|at| u32_at(&self.bytes, at - LOG_LEVEL_BEFORE) == 0)
+    }
+
+    /// Random bytes that initdb made (mock_authentication_nonce), and that only whoever may read
+    /// the data directory knows. They stay the same for the life of the cluster and all its
+    /// standbys.
+    pub fn secret(&self) -> Option<&[u8]> {
+        // From 18 on a bool stands before them, so three bytes of padding follow them.
+        let padding = match self.control_version {
+            UNALIGNED_NONCE_SINCE.. => 3,
+            _ => 0,
+        };
+        let end = self.crc_at - padding;
+        let secret = &self.bytes[end - NONCE_BYTES..end];
+        // pg_resetwal writes zeros if it has to guess.
+        secret.iter().any(|byte| *byte != 0).then_some(secret)
     }
 
     /// The file's bytes.

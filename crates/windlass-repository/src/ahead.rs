@@ -29,7 +29,7 @@ use windlass_postgres::Segment;
 use crate::error::{IoContext, RepositoryError};
 use crate::file_name::LogFileName;
 use crate::push::source::Source;
-use crate::push::{Checked, PushRequest, check, is_ready, system_of};
+use crate::push::{Checked, PushRequest, check, data_directory, is_ready, system_of};
 use crate::spool::directory::SpoolDirectory;
 use crate::writer::MODE;
 
@@ -71,6 +71,28 @@ impl GroupName {
     fn file(&self) -> String {
         format!("{}-{}", self.first, self.last)
     }
+}
+
+/// Refuses a directory for a spool that lies in the data directory of a file to archive.
+pub fn check_spool(root: &Path, file: &Path) -> Result<(), RepositoryError> {
+    // Whether the spool is there is another question.
+    let Ok(real) = root.canonicalize() else {
+        return Ok(());
+    };
+    let data = data_directory(file);
+    let log = file.parent().unwrap_or(Path::new("."));
+    let is_data = data.join("global/pg_control").exists();
+    // pg_wal may be a link to another disk.
+    let owned = [Some(log), is_data.then_some(data.as_path())];
+    for own in owned.into_iter().flatten() {
+        if own.canonicalize().is_ok_and(|own| real.starts_with(own)) {
+            return Err(RepositoryError::SpoolInside {
+                path: root.to_owned(),
+                data: own.to_owned(),
+            });
+        }
+    }
+    Ok(())
 }
 
 impl Ahead {

@@ -9,9 +9,10 @@
 //! Invariant: memory does not grow with the source. No more than [`ROUND_FRAMES`] compressed frames
 //! wait to be written.
 
-use windlass_media::{Codec, Encoder, FormatError, crc32c, fitted};
+use windlass_media::{CONTENT_TOKEN_BYTES, Codec, Encoder, FormatError, crc32c, fitted};
 
 use crate::error::RepositoryError;
+use crate::token::ContentKey;
 
 /// How many frames are compressed before the first of them is written, if several threads work.
 const ROUND_FRAMES: usize = 16;
@@ -47,6 +48,8 @@ pub(crate) struct Packed<'a> {
     pub(crate) stored: &'a [u8],
     pub(crate) decoded_crc: u32,
     pub(crate) decoded_bytes: u32,
+    /// What tells its content from others, if that was asked for.
+    pub(crate) token: [u8; CONTENT_TOKEN_BYTES],
 }
 
 /// A compressed frame that waits for those before it.
@@ -55,6 +58,7 @@ struct Waiting {
     stored: Vec<u8>,
     decoded_crc: u32,
     decoded_bytes: u32,
+    token: [u8; CONTENT_TOKEN_BYTES],
 }
 
 /// Compresses with one worker for each thread.
@@ -66,22 +70,32 @@ pub(crate) struct Compressor {
 /// An encoder, with memory for one frame.
 struct Worker {
     encoder: Encoder,
+    content_key: Option<ContentKey>,
     raw: Vec<u8>,
     stored: Vec<u8>,
 }
 
-/// A frame of a source: where it begins, and its length.
-type Cut = (u64, usize);
+/// A frame of a source.
+#[derive(Clone, Copy)]
+struct Cut {
+    /// Where it begins in the source.
+    at: u64,
+    /// Its position in the object.
+    position: u64,
+    bytes: usize,
+}
 
 impl Compressor {
+    /// With a content key, each frame gets what tells its content from others.
     pub(crate) fn new(
-        codec: Codec,
-        threads: usize,
+        (codec, threads): (Codec, usize),
         frame_bytes: usize,
+        content_key: Option<&ContentKey>,
     ) -> Result<Self, FormatError> {
         let worker = |_| {
             Encoder::new(codec).map(|encoder| Worker {
                 encoder,
+                content_key: content_key.cloned(),
                 raw: Vec::new(),
                 stored: Vec::new(),
             })
@@ -92,14 +106,15 @@ impl Compressor {
         })
     }
 
-    /// Cuts the first bytes of a source into frames, and hands these over in order.
+    /// Cuts the first bytes of a source into frames, and hands these over in order. The first one
+    /// has this position.
     pub(crate) fn pack(
         &mut self,
         source: &(impl Bytes + ?Sized),
-        bytes: u64,
+        (position, bytes): (u64, u64),
         mut each: impl FnMut(Packed<'_>) -> Result<(), RepositoryError>,
     ) -> Result<(), RepositoryError> {
-        let cuts = cuts(bytes, self.frame_bytes);
+        let cuts = cuts((position, bytes), self.frame_bytes);
         let Some((own, others)) = self.workers.split_first_mut() else {
             return Ok(());
         };
@@ -118,11 +133,16 @@ impl Compressor {
     }
 }
 
-fn cuts(bytes: u64, frame_bytes: usize) -> Vec<Cut> {
+fn cuts((position, bytes): (u64, u64), frame_bytes: usize) -> Vec<Cut> {
     let step = frame_bytes as u64;
     let begins = (0..bytes.div_ceil(step)).map(|number| number * step);
     let length = |at: u64| fitted::<usize, u64>((bytes - at).min(step));
-    begins.map(|at| (at, length(at))).collect()
+    let cut = |at| Cut {
+        at,
+        position: position + at,
+        bytes: length(at),
+    };
+    begins.map(cut).collect()
 }
 
 /// Some frames, compressed on all threads. Each takes frames that follow each other.
@@ -169,9 +189,10 @@ impl Worker {
     fn pack<'a>(
         &'a mut self,
         source: &'a (impl Bytes + ?Sized),
-        (at, bytes): Cut,
+        cut: Cut,
     ) -> Result<Packed<'a>, RepositoryError> {
-        let raw = source.part(at, bytes, &mut self.raw)?;
+        let raw = source.part(cut.at, cut.bytes, &mut self.raw)?;
+        let key = self.content_key.as_ref();
         let bound = self.encoder.bound(raw.len());
         if self.stored.len() < bound {
             // Made new, it is memory that nobody touches before the encoder does.
@@ -186,6 +207,7 @@ impl Worker {
             stored,
             decoded_crc: crc32c(raw),
             decoded_bytes: fitted(raw.len()),
+            token: key.map_or([0; CONTENT_TOKEN_BYTES], |key| key.token(cut.position, raw)),
         })
     }
 }
@@ -197,6 +219,7 @@ impl Waiting {
             stored: packed.stored.to_vec(),
             decoded_crc: packed.decoded_crc,
             decoded_bytes: packed.decoded_bytes,
+            token: packed.token,
         }
     }
 
@@ -206,6 +229,7 @@ impl Waiting {
             stored: &self.stored,
             decoded_crc: self.decoded_crc,
             decoded_bytes: self.decoded_bytes,
+            token: self.token,
         }
     }
 }
@@ -251,7 +275,7 @@ mod tests {
         source: &(impl Bytes + ?Sized),
         bytes: u64,
     ) -> Vec<u8> {
-        let mut compressor = Compressor::new(codec, threads, 500).unwrap();
+        let mut compressor = Compressor::new((codec, threads), 500, None).unwrap();
         let mut decoder = windlass_media::Decoder::new().unwrap();
         let mut all = Vec::new();
         let mut add = |packed: Packed<'_>| {
@@ -263,9 +287,9 @@ mod tests {
             all.extend_from_slice(&raw);
             Ok(())
         };
-        compressor.pack(source, bytes, &mut add).unwrap();
+        compressor.pack(source, (0, bytes), &mut add).unwrap();
         // Memory of the first source is used again for a second one.
-        compressor.pack(source, bytes, &mut add).unwrap();
+        compressor.pack(source, (0, bytes), &mut add).unwrap();
         all
     }
 
@@ -313,9 +337,9 @@ mod tests {
         }
         for threads in [1, 2, 3] {
             for at in [0, 500, 500 * 7, 500 * 9, 500 * 15, 500 * 16] {
-                let mut compressor = Compressor::new(Codec::Lz4, threads, 500).unwrap();
+                let mut compressor = Compressor::new((Codec::Lz4, threads), 500, None).unwrap();
                 let mut handed = 0;
-                let ended = compressor.pack(&Broken(at), 500 * 20, |packed| {
+                let ended = compressor.pack(&Broken(at), (0, 500 * 20), |packed| {
                     handed += u64::from(packed.decoded_bytes);
                     Ok(())
                 });

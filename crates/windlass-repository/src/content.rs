@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use windlass_engine::Reading;
-use windlass_media::{LogContent, crc32c};
+use windlass_media::LogContent;
 use windlass_postgres::{Lsn, Timeline};
 
 use crate::error::{IoContext, RepositoryError};
@@ -19,7 +19,7 @@ impl LogPlace {
         reading: Reading,
     ) -> Result<LogObject, RepositoryError> {
         let bytes = self.open_bytes(name, reading).doing("open", &name.path)?;
-        let object = LogObject::open((bytes, &name.path), name.end.is_some())?;
+        let object = LogObject::open(self.at(), (bytes, &name.path), name.end.is_some())?;
         let header = &object.header;
         let fault = if header.system != self.system() {
             Some("holds the log of another cluster")
@@ -40,6 +40,25 @@ impl LogPlace {
         }
     }
 
+    /// Whether the newest timeline begins or ends with an encrypted object: whoever reads the log
+    /// needs a key.
+    pub fn is_encrypted(&self) -> Result<bool, RepositoryError> {
+        let Some(newest) = self.timelines()?.pop() else {
+            return Ok(false);
+        };
+        let objects = self.objects(newest)?;
+        let ends = [objects.first(), objects.last()];
+        for name in ends.into_iter().flatten() {
+            match self.open_object(newest, name, Reading::Ends) {
+                Ok(object) if object.is_encrypted() => return Ok(true),
+                // What is damaged, or has another name now, is met by whoever reads it.
+                Err(error) if !error.is_damage() && !error.is_gone() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
+
     /// Opens the object of a file that belongs to the log; `None` if there is none.
     pub(crate) fn open_file(&self, name: &str) -> Result<Option<LogObject>, RepositoryError> {
         let path = self.file_path(name);
@@ -47,7 +66,7 @@ impl LogPlace {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             opened => opened.doing("open", &path)?,
         };
-        let object = LogObject::open((bytes, &path), true)?;
+        let object = LogObject::open(self.at(), (bytes, &path), true)?;
         let header = &object.header;
         let is_it = matches!(&header.content, LogContent::File(own) if own == name);
         match is_it && header.system == self.system() {
@@ -73,7 +92,7 @@ pub(crate) enum Compared {
 /// also checks that these frames are stored as they were written. `read` gives bytes at a position.
 ///
 /// A frame has a checksum of 32 bits. A segment has many frames, and two segments of one position
-/// with different content differ in most of them.
+/// with different content differ in most of them. An encrypted frame has a keyed hash instead.
 pub(crate) fn compare(
     object: &LogObject,
     (from, to): (Lsn, Lsn),
@@ -90,7 +109,7 @@ pub(crate) fn compare(
         if (frame.position, frame.end()) == (at.0, end.0) {
             raw.resize(frame.decoded_bytes as usize, 0);
             read(at, &mut raw)?;
-            if crc32c(&raw) != frame.decoded_crc {
+            if !object.holds(&frame, (&stored, &raw))? {
                 return Ok(Compared::Other);
             }
         } else if !same_part(object, number, (at, end), (&mut raw, &mut read))? {

@@ -282,6 +282,8 @@ fn pack(
         begun_nanos: now_nanos(),
         frame_bytes: FRAME_BYTES,
         content: LogContent::Log,
+        // The place says it.
+        is_encrypted: false,
     };
     let mut object = place.begin_object(path, &header, packing(request))?;
     for Wanted { source, from, to } in group {

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use windlass_engine::KeyFault;
 use windlass_media::FormatError;
 use windlass_postgres::{Lsn, PostgresError, Timeline};
 
@@ -29,6 +30,29 @@ pub enum RepositoryError {
         /// What is wrong.
         #[source]
         source: FormatError,
+    },
+    /// An object is encrypted, and no key that is here opens it.
+    #[error("log object {} is encrypted: {}", path.display(), windlass_engine::locked_words(fault, recipients))]
+    Sealed {
+        /// The object.
+        path: PathBuf,
+        /// Who can open it.
+        recipients: Vec<String>,
+        /// Why no key opens it.
+        fault: KeyFault,
+    },
+    /// Whoever writes the log of a SQLite database has to read where it ends.
+    #[error(
+        "the log in {} would be encrypted, and this host could not go on with it: {}",
+        place.display(), windlass_engine::locked_words(fault, recipients)
+    )]
+    NotReadAgain {
+        /// The place.
+        place: PathBuf,
+        /// Who could open its objects.
+        recipients: Vec<String>,
+        /// Why no key opens them.
+        fault: KeyFault,
     },
     /// An object is whole, and does not hold what its name says.
     #[error("log object {} {what}", path.display())]
@@ -63,6 +87,14 @@ pub enum RepositoryError {
     Spool {
         /// The directory.
         path: PathBuf,
+    },
+    /// What lies in a data directory is part of each backup of it, and of each copy.
+    #[error("the spool {} lies in the data directory {}", path.display(), data.display())]
+    SpoolInside {
+        /// The spool.
+        path: PathBuf,
+        /// The data directory.
+        data: PathBuf,
     },
     /// A segment of another cluster.
     #[error("{} is of cluster {found}, and this data directory is cluster {expected}", path.display())]
@@ -180,6 +212,12 @@ impl RepositoryError {
     /// Whether a file or an object is not there any more.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Whether an object cannot be read because there is no key to it.
+    pub fn is_without_key(&self) -> bool {
+        let no_key = KeyFault::NoKey;
+        matches!(self, Self::Sealed { fault, .. } if *fault == no_key)
     }
 
     /// Whether damage of the archived log causes it.

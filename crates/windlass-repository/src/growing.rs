@@ -101,6 +101,9 @@ impl GrowingLog {
         for name in place.begun_at(timeline, position)? {
             log.take_up(&name)?;
         }
+        if log.parts.is_some() {
+            log.take_up_parts()?;
+        }
         Ok(log)
     }
 
@@ -144,7 +147,11 @@ impl GrowingLog {
             is_named: false,
             _lock: lock,
         });
-        Ok(())
+        // An object has one data key, and that of the other run is gone.
+        match object.is_encrypted() || self.place.at().encryption().is_some() {
+            true => self.seal(),
+            false => Ok(()),
+        }
     }
 
     /// The timeline.
@@ -250,7 +257,12 @@ impl GrowingLog {
         let file = options.open(&path).doing("create", &path)?;
         let lock = lock(&file, &path)?;
         Ok(Current {
-            writer: FrameWriter::begin(file, &path, &self.header(start), self.packing)?,
+            writer: FrameWriter::begin(
+                self.place.at(),
+                (file, &path),
+                &self.header(start),
+                self.packing,
+            )?,
             path,
             start,
             is_named: false,
@@ -267,6 +279,8 @@ impl GrowingLog {
             begun_nanos: now_nanos(),
             frame_bytes: FRAME_BYTES,
             content: self.place.content().clone(),
+            // The place says it.
+            is_encrypted: false,
         }
     }
 
@@ -315,7 +329,7 @@ impl GrowingLog {
         let there = (self.place).open_object(self.timeline, &name, Reading::Whole)?;
         let own = windlass_engine::Directory.open(&current.path, None, Reading::Whole);
         let own = own.doing("open", &current.path)?;
-        let own = crate::object::LogObject::open((own, &current.path), true)?;
+        let own = crate::object::LogObject::open(self.place.at(), (own, &current.path), true)?;
         let mut memory = crate::object::FrameMemory::new(path)?;
         let read = |at: Lsn, into: &mut [u8]| {
             let mut done = 0;

@@ -82,13 +82,13 @@ impl KnownEnd {
     }
 
     /// Compares what comes next. Returns how many of these bytes the place has. What is damaged
-    /// there cannot be compared, and `verify` names it.
+    /// there cannot be compared, and `verify` names it. Nor can what is encrypted, without a key.
     pub fn compare(&mut self, bytes: &[u8]) -> Result<usize, RepositoryError> {
         let count = fitted::<usize, u64>((self.end.0 - self.compared.0).min(bytes.len() as u64));
         let mut left = &bytes[..count];
         while !left.is_empty() {
             let known = match self.window() {
-                Err(error) if error.is_damage() => left,
+                Err(error) if error.is_damage() || error.is_without_key() => left,
                 known => known?,
             };
             let step = known.len().min(left.len());

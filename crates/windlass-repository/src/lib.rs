@@ -28,6 +28,7 @@ mod file_name;
 mod growing;
 mod history;
 mod known;
+mod locked;
 mod object;
 mod path;
 mod place;
@@ -37,10 +38,11 @@ mod reader;
 mod readings;
 pub mod retention;
 mod spool;
+mod token;
 mod verify;
 mod writer;
 
-pub use ahead::Ahead;
+pub use ahead::{Ahead, check_spool};
 pub use catalog::{
     CATALOG_FILE, Catalog, CatalogError, CatalogRun, DETAILED_MAX, OpenedCatalog, RUNS_MAX,
     RunState,
@@ -58,8 +60,9 @@ pub use history::Histories;
 pub use known::KnownEnd;
 pub use path::{LogPath, LogStep};
 pub use place::{LogPlace, ObjectName, Place, has_log, log_databases, log_systems};
-pub use push::{LookAhead, PushRequest, Pushed, push, system_beside};
+pub use push::{LookAhead, PushRequest, Pushed, content_key_beside, push, system_beside};
 pub use ranges::{KnownLog, LogSpan, TimelineLog};
 pub use reader::LogReader;
 pub use spool::Spool;
+pub use token::ContentKey;
 pub use verify::{CheckDepth, LogCheck};

@@ -4,7 +4,10 @@
 //!   growing  header --> frame --> frame --> ... up to the first that is not whole
 //!
 //! Invariants
-//! - No byte of a frame is handed out before both of its checksums were checked.
+//! - No byte of a frame is handed out before both of its checksums were checked. An encrypted one
+//!   was decrypted before, which finds any changed bit.
+//! - A key is asked for when the first encrypted frame is read, and not before: an object can be
+//!   listed, and its stored bytes checked, without one.
 //! - A torn end of a growing object is where its writer was cut off. Damage before a position that
 //!   was durable is damage, and never looks like an end.
 
@@ -14,10 +17,13 @@ use std::sync::Arc;
 use windlass_engine::ReadAt;
 use windlass_media::{
     Decoder, FormatError, LOG_END_BYTES, LOG_FRAME_HEADER_BYTES, LOG_FRAMES_MAX, LOG_HEADER_BYTES,
-    LogEnd, LogFrame, LogHeader, LogIndexEntry, Structure, decode_log_index, fitted,
+    LogCipher, LogEnd, LogFrame, LogHeader, LogIndexEntry, Structure, crc32c, decode_log_index,
+    fitted,
 };
 
 use crate::error::{FormatContext, IoContext, RepositoryError};
+use crate::locked::{ObjectLock, read_lock};
+use crate::place::Place;
 use crate::verify::check_segments;
 
 /// Bytes of an object in which a search looks for a frame behind damage, at once.
@@ -29,6 +35,10 @@ pub(crate) struct LogObject {
     pub(crate) path: PathBuf,
     pub(crate) header: LogHeader,
     bytes: Arc<dyn ReadAt>,
+    /// Who can read it, if it is encrypted.
+    lock: Option<ObjectLock>,
+    /// Where its first frame begins in the file.
+    frames_begin: u64,
     index: Vec<LogIndexEntry>,
     /// Position of the first byte behind the last frame.
     end: u64,
@@ -41,6 +51,8 @@ pub(crate) struct LogObject {
 pub(crate) struct FrameMemory {
     decoder: Decoder,
     stored: Vec<u8>,
+    /// What was decrypted of it.
+    clear: Vec<u8>,
     pub(crate) decoded: Vec<u8>,
 }
 
@@ -49,14 +61,16 @@ impl FrameMemory {
         Ok(Self {
             decoder: Decoder::new().of(path)?,
             stored: Vec::new(),
+            clear: Vec::new(),
             decoded: Vec::new(),
         })
     }
 }
 
 impl LogObject {
-    /// Opens an object, which is sealed or grows.
+    /// Opens an object of a place, which is sealed or grows.
     pub(crate) fn open(
+        place: &Place,
         (bytes, path): (Arc<dyn ReadAt>, &Path),
         is_sealed: bool,
     ) -> Result<Self, RepositoryError> {
@@ -67,13 +81,19 @@ impl LogObject {
         }
         bytes.read_exact_at(0, &mut header).doing("read", path)?;
         let header = LogHeader::decode(&header).of(path)?;
+        let (lock, frames_begin) = match header.is_encrypted {
+            true => read_lock(place, &*bytes, path)?,
+            false => (None, LOG_HEADER_BYTES as u64),
+        };
         let mut object = Self {
             path: path.to_owned(),
             end: header.start,
             header,
             bytes,
+            lock,
+            frames_begin,
             index: Vec::new(),
-            frames_end: LOG_HEADER_BYTES as u64,
+            frames_end: frames_begin,
             content_hash: None,
         };
         match is_sealed {
@@ -95,7 +115,7 @@ impl LogObject {
         self.read_at(&mut bytes, end.index_offset)?;
         self.index = decode_log_index(&bytes, &end, self.header.start).of(&self.path)?;
         let first = self.index.first().map(|entry| entry.offset);
-        if first != Some(LOG_HEADER_BYTES as u64) {
+        if first != Some(self.frames_begin) {
             let what = "its frames do not begin behind its header";
             return Err(invalid(Structure::LogIndex, what, &self.path));
         }
@@ -163,7 +183,7 @@ impl LogObject {
         let Ok(frame) = LogFrame::decode(&bytes, self.header.frame_bytes) else {
             return Ok(None);
         };
-        if behind(at, &frame) > length {
+        if behind(at, &frame) > length || frame.is_encrypted != self.header.is_encrypted {
             return Ok(None);
         }
         stored.resize(frame.stored_bytes as usize, 0);
@@ -178,6 +198,11 @@ impl LogObject {
     /// Position of the first byte behind the log that it holds.
     pub(crate) fn end(&self) -> u64 {
         self.end
+    }
+
+    /// Whether its frames are encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.lock.is_some()
     }
 
     /// Where its last frame ends in the file.
@@ -228,6 +253,9 @@ impl LogObject {
         if is_there != (entry.position, end, behind_it) {
             return Err(misplaced("it is not where the index says"));
         }
+        if frame.is_encrypted != self.header.is_encrypted {
+            return Err(misplaced("only it or its object is encrypted"));
+        }
         stored.resize(frame.stored_bytes as usize, 0);
         self.read_at(stored, entry.offset + LOG_FRAME_HEADER_BYTES as u64)?;
         frame.check_stored(stored).of(&self.path)?;
@@ -244,24 +272,68 @@ impl LogObject {
         // The header was checked: a frame has at most the frame size of its object.
         memory.decoded.resize(frame.decoded_bytes as usize, 0);
         let into = &mut memory.decoded[..];
-        let decoded = memory.decoder.decode(frame.codec, &memory.stored, into);
+        let Some(cipher) = self.cipher()? else {
+            let decoded = memory.decoder.decode(frame.codec, &memory.stored, into);
+            decoded.of(&self.path)?;
+            frame.check_decoded(&memory.decoded).of(&self.path)?;
+            return Ok(frame);
+        };
+        let opened = cipher.open_frame(&frame, &memory.stored, &mut memory.clear);
+        let (crc, packed) = opened.of(&self.path)?;
+        let decoded = memory.decoder.decode(frame.codec, packed, into);
         decoded.of(&self.path)?;
-        frame.check_decoded(&memory.decoded).of(&self.path)?;
+        LogCipher::check_decoded(into, crc).of(&self.path)?;
         Ok(frame)
     }
 
-    /// Reads everything. Finds any changed byte.
-    pub(crate) fn verify(&self) -> Result<(), RepositoryError> {
+    /// Whether a frame holds these bytes, by what is known of its content without decoding it.
+    pub(crate) fn holds(
+        &self,
+        frame: &LogFrame,
+        (stored, decoded): (&[u8], &[u8]),
+    ) -> Result<bool, RepositoryError> {
+        let Some(lock) = &self.lock else {
+            return Ok(crc32c(decoded) == frame.decoded_crc);
+        };
+        if let Some((found, key)) = LogCipher::token(stored).zip(lock.content_key()) {
+            return Ok(key.token(frame.position, decoded) == found);
+        }
+        let mut clear = Vec::new();
+        let cipher = lock.cipher((&self.header, &self.path))?;
+        let opened = cipher.open_frame(frame, stored, &mut clear);
+        let (crc, _) = opened.of(&self.path)?;
+        Ok(crc32c(decoded) == crc)
+    }
+
+    /// What decrypts its frames, if they are encrypted. Fails without a key.
+    fn cipher(&self) -> Result<Option<&LogCipher>, RepositoryError> {
+        match &self.lock {
+            Some(lock) => lock.cipher((&self.header, &self.path)).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Reads everything. Finds any changed byte. Without a key only the stored bytes are checked;
+    /// returns whether the content was.
+    pub(crate) fn verify(&self) -> Result<bool, RepositoryError> {
+        let is_read = match self.cipher() {
+            Err(error) if error.is_without_key() => false,
+            cipher => cipher.map(|_| true)?,
+        };
         let mut memory = FrameMemory::new(&self.path)?;
         for number in 0..self.index.len() {
+            if !is_read {
+                self.stored_frame(number, &mut memory.stored)?;
+                continue;
+            }
             let frame = self.read_frame(number, &mut memory)?;
             check_segments(self, frame.position, &memory)?;
         }
         let Some(expected) = self.content_hash else {
-            return Ok(());
+            return Ok(is_read);
         };
         match self.hasher()?.finalize().as_bytes() == &expected {
-            true => Ok(()),
+            true => Ok(is_read),
             false => Err(FormatError::Hash(Structure::LogEnd)).of(&self.path),
         }
     }

@@ -13,10 +13,11 @@ use std::sync::Arc;
 
 use windlass_engine::durable::Locked;
 use windlass_engine::{Listing, ReadAt, Reading};
-use windlass_media::{LOG_HEADER_BYTES, LogContent};
+use windlass_media::LogContent;
 use windlass_postgres::{Lsn, Timeline};
 
 use crate::error::{IoContext, RepositoryError};
+use crate::locked::is_begun;
 pub use at::{Place, has_log, log_databases, log_systems};
 
 /// The folder of a place that holds logs.
@@ -174,6 +175,14 @@ impl LogPlace {
         &self.place
     }
 
+    /// The same log. What is written to it is not encrypted.
+    pub(crate) fn in_clear(&self) -> Self {
+        Self {
+            place: self.place.clone().encrypting(None),
+            ..self.clone()
+        }
+    }
+
     /// The timelines that have log here, in ascending order.
     pub fn timelines(&self) -> Result<Vec<Timeline>, RepositoryError> {
         let numbers = self.numbers_in(&self.root)?.into_iter();
@@ -294,8 +303,8 @@ impl LogPlace {
         Ok(objects)
     }
 
-    /// Whether a growing object has a header. A receiver may have been killed before it wrote one;
-    /// after a power cut there may be zeros.
+    /// Whether a growing object was begun. A receiver may have been killed before it wrote the
+    /// header; after a power cut there may be zeros.
     pub(crate) fn has_header(&self, name: &ObjectName) -> Result<bool, RepositoryError> {
         let path = &name.path;
         let opened = match self.open_bytes(name, Reading::Ends) {
@@ -303,13 +312,7 @@ impl LogPlace {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             opened => opened.doing("open", path)?,
         };
-        let mut header = [0; LOG_HEADER_BYTES];
-        match opened.read_exact_at(0, &mut header) {
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
-            read => read
-                .doing("read", path)
-                .map(|()| header != [0; LOG_HEADER_BYTES]),
-        }
+        is_begun(&*opened).doing("read", path)
     }
 
     pub(crate) fn open_bytes(

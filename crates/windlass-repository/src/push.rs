@@ -28,6 +28,7 @@ use crate::error::{IoContext, RepositoryError};
 use crate::file_name::LogFileName;
 use crate::history::Histories;
 use crate::place::{LogPlace, OBJECT_BYTES_MAX, ObjectName, Place, log_systems};
+use crate::token::ContentKey;
 use crate::writer::{FRAME_BYTES, LogWriter, Packing};
 pub(crate) use file::put_file;
 use source::Source;
@@ -264,6 +265,8 @@ impl Group {
             begun_nanos: now_nanos(),
             frame_bytes: FRAME_BYTES,
             content: LogContent::Log,
+            // The place says it.
+            is_encrypted: false,
         };
         let mut object = self.place.begin_object(path, &header, packing(request))?;
         for source in &self.segments {
@@ -376,6 +379,16 @@ pub fn system_beside(path: &Path) -> Result<Option<u64>, RepositoryError> {
     let data = data_directory(path);
     match data.join("global/pg_control").exists() {
         true => Ok(Some(Control::read(&data)?.system_identifier)),
+        false => Ok(None),
+    }
+}
+
+/// What tells content from other content in the cluster in whose pg_wal this path lies. `None` too
+/// if that is no data directory.
+pub fn content_key_beside(path: &Path) -> Result<Option<ContentKey>, RepositoryError> {
+    let data = data_directory(path);
+    match data.join("global/pg_control").exists() {
+        true => Ok(ContentKey::of(&Control::read(&data)?)),
         false => Ok(None),
     }
 }

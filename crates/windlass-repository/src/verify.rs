@@ -31,6 +31,8 @@ pub struct LogCheck {
     pub objects: u64,
     /// Their bytes.
     pub stored_bytes: u64,
+    /// How many of them are encrypted, and were not read: there is no key.
+    pub unread: u64,
     /// What is wrong with objects.
     pub faults: Vec<RepositoryError>,
     /// Timelines of which there is log and no history: nobody knows where they came from.
@@ -88,7 +90,9 @@ impl LogCheck {
             Ok(object) => {
                 self.stored_bytes += object.stored_bytes();
                 match depth {
-                    CheckDepth::Everything => object.verify(),
+                    CheckDepth::Everything => object.verify().map(|is_read| {
+                        self.unread += u64::from(!is_read);
+                    }),
                     CheckDepth::Indexes => Ok(()),
                 }
             }

@@ -1,6 +1,8 @@
 //! Writes a log object: frames one after the other, then index and end.
 //!
-//! Invariant: the object gets its name only when all of it is durable.
+//! Invariants
+//! - The object gets its name only when all of it is durable.
+//! - In a place that encrypts, nothing of an object's content is written in the clear.
 
 use std::fs::File;
 use std::io::Write;
@@ -8,13 +10,14 @@ use std::path::{Path, PathBuf};
 
 use windlass_engine::{Naming, NewObject};
 use windlass_media::{
-    Codec, FormatError, LOG_END_BYTES, LogEnd, LogFrame, LogHeader, LogIndexEntry, crc32c,
-    encode_log_index, fitted, saturated,
+    Codec, FormatError, LOG_END_BYTES, LOG_SEALED_BYTES, LogCipher, LogEnd, LogFrame, LogHeader,
+    LogIndexEntry, crc32c, encode_log_index, fitted, saturated,
 };
 
 use crate::compress::{Bytes, Compressor, Packed};
 use crate::error::{FormatContext, IoContext, RepositoryError};
-use crate::place::LogPlace;
+use crate::place::{LogPlace, Place};
+use crate::token::ContentKey;
 
 /// Decoded bytes of a frame. Large frames compress better; nobody reads a log page by page.
 pub(crate) const FRAME_BYTES: u32 = 1 << 20;
@@ -37,6 +40,8 @@ pub(crate) struct FrameWriter<W> {
 /// Compressed frames.
 struct Frames<W> {
     file: W,
+    /// Encrypts them, in a place that does so.
+    cipher: Option<LogCipher>,
     hasher: blake3::Hasher,
     index: Vec<LogIndexEntry>,
     /// Where the next frame goes.
@@ -49,21 +54,35 @@ struct Frames<W> {
 }
 
 impl<W: Write> FrameWriter<W> {
-    /// Begins an object in an empty file.
+    /// Begins an object of a place in an empty file.
     pub(crate) fn begin(
-        mut file: W,
-        path: &Path,
+        place: &Place,
+        (mut file, path): (W, &Path),
         header: &LogHeader,
         packing: Packing,
     ) -> Result<Self, RepositoryError> {
-        let bytes = header.encode().of(path)?;
+        let header = LogHeader {
+            is_encrypted: place.encryption().is_some(),
+            ..header.clone()
+        };
+        let mut bytes = header.encode().of(path)?;
+        let cipher = match place.encryption() {
+            Some(encryption) => {
+                let (lock, cipher) = encryption.begin(&header).of(path)?;
+                bytes.append(&mut lock.encode().of(path)?);
+                Some(cipher)
+            }
+            None => None,
+        };
+        let content_key = place.content_key().filter(|_| cipher.is_some());
         file.write_all(&bytes).doing("write", path)?;
         let mut hasher = blake3::Hasher::new();
         hasher.update(&bytes);
         Ok(Self {
-            compressor: compressor(packing).of(path)?,
+            compressor: compressor(packing, content_key).of(path)?,
             frames: Frames {
                 file,
+                cipher,
                 hasher,
                 index: Vec::new(),
                 offset: bytes.len() as u64,
@@ -83,7 +102,8 @@ impl<W: Write> FrameWriter<W> {
     ) -> Result<(), RepositoryError> {
         let frames = &mut self.frames;
         let compressor = &mut self.compressor;
-        compressor.pack(source, bytes, |packed| frames.append(packed, path))
+        let range = (frames.position, bytes);
+        compressor.pack(source, range, |packed| frames.append(packed, path))
     }
 
     /// Appends index and end. They are not durable yet.
@@ -101,7 +121,8 @@ impl<W: Write> FrameWriter<W> {
 }
 
 impl FrameWriter<File> {
-    /// Goes on with an object, behind the frames that `index` lists. Everything before is durable.
+    /// Goes on with an object that is not encrypted, or completes one that is, behind the frames
+    /// that `index` lists. Everything before is durable.
     pub(crate) fn resume(
         file: File,
         (hasher, offset): (blake3::Hasher, u64),
@@ -109,9 +130,10 @@ impl FrameWriter<File> {
         (packing, path): (Packing, &Path),
     ) -> Result<Self, RepositoryError> {
         Ok(Self {
-            compressor: compressor(packing).of(path)?,
+            compressor: compressor(packing, None).of(path)?,
             frames: Frames {
                 file,
+                cipher: None,
                 hasher,
                 index,
                 offset,
@@ -154,28 +176,43 @@ impl FrameWriter<File> {
     }
 }
 
-fn compressor(packing: Packing) -> Result<Compressor, FormatError> {
-    Compressor::new(packing.codec, packing.threads, FRAME_BYTES as usize)
+fn compressor(
+    packing: Packing,
+    content_key: Option<&ContentKey>,
+) -> Result<Compressor, FormatError> {
+    let (codec, threads) = (packing.codec, packing.threads);
+    Compressor::new((codec, threads), FRAME_BYTES as usize, content_key)
 }
 
 impl<W: Write> Frames<W> {
     fn append(&mut self, packed: Packed<'_>, path: &Path) -> Result<(), RepositoryError> {
-        let frame = LogFrame {
+        let mut frame = LogFrame {
             position: self.position,
             codec: packed.codec,
             stored_bytes: fitted(packed.stored.len()),
             decoded_bytes: packed.decoded_bytes,
-            stored_crc: crc32c(packed.stored),
+            stored_crc: 0,
             decoded_crc: packed.decoded_crc,
             unsynced_bytes: saturated(self.position - self.durable),
+            is_encrypted: self.cipher.is_some(),
         };
+        let sealed = match &self.cipher {
+            Some(cipher) => {
+                frame.stored_bytes += fitted::<u32, usize>(LOG_SEALED_BYTES);
+                frame.decoded_crc = 0;
+                let content = (packed.decoded_crc, packed.stored);
+                Some(cipher.seal_frame(&frame, &packed.token, content).of(path)?)
+            }
+            None => None,
+        };
+        let stored = sealed.as_deref().unwrap_or(packed.stored);
+        frame.stored_crc = crc32c(stored);
         self.index.push(LogIndexEntry {
             position: self.position,
             offset: self.offset,
         });
-        let mut bytes = frame.encode();
-        bytes.extend_from_slice(packed.stored);
-        self.put(&bytes, path)?;
+        self.put(&frame.encode(), path)?;
+        self.put(stored, path)?;
         self.position = frame.end();
         Ok(())
     }
@@ -221,7 +258,7 @@ impl LogPlace {
         let object = self.at().objects().create(self.place(), path);
         let object = object.doing("create", path)?;
         Ok(LogWriter {
-            writer: FrameWriter::begin(object, path, header, packing)?,
+            writer: FrameWriter::begin(self.at(), (object, path), header, packing)?,
             path: path.to_owned(),
         })
     }

@@ -39,6 +39,7 @@ mod watching;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use windlass_operations::MirrorRequest;
 
 pub use choice::{Choice, WHICH_OF_ALL};
 pub use coding::Coding;
@@ -130,7 +131,7 @@ pub struct Global {
         env = "WINDLASS_LOG_LEVEL"
     )]
     pub log_level: LogLevel,
-    /// A key to encrypted sets: identity-file:PATH (of age), passphrase-file:PATH, fd:N or
+    /// A key to encrypted sets and log: identity-file:PATH (of age), passphrase-file:PATH, fd:N or
     /// command:PROGRAM, which prints one. Repeat it for several
     #[arg(long, global = true, value_name = "KEY", env = "WINDLASS_KEY")]
     pub key: Vec<String>,
@@ -159,9 +160,9 @@ pub struct Global {
     /// Who is told how the command ends.
     #[arg(skip)]
     pub notify: Option<Notify>,
-    /// Places whose sets the configuration wants to be encrypted.
+    /// Places whose sets the configuration wants to be encrypted, and who can read them.
     #[arg(skip)]
-    pub encrypted_places: Vec<PathBuf>,
+    pub encrypted_places: Vec<(PathBuf, Vec<String>)>,
     /// The configured databases, whose names stand for the places of their sets.
     #[arg(skip)]
     pub configured: Vec<Configured>,
@@ -291,12 +292,13 @@ pub enum BackupKind {
 
 /// Options of a backup that say what a set has, and how it is stored. A backup of the log makes no
 /// set. They may stand in the configuration, which is for all types.
-pub const NOT_OF_LOG: [(&str, &str); 5] = [
+pub const NOT_OF_LOG: [(&str, &str); 6] = [
     ("base", "--base"),
     ("strict", "--strict"),
     ("pages", "--pages"),
     ("no_frame_proof", "--no-frame-proof"),
     ("overwrite", "--overwrite"),
+    ("mirror", "--mirror"),
 ];
 
 /// `windlass backup`
@@ -341,6 +343,18 @@ pub struct Backup {
     /// passphrase-file:PATH, fd:N or command:PROGRAM, which prints one. Repeat it for several
     #[arg(long, value_name = "WHO", env = "WINDLASS_ENCRYPT")]
     pub encrypt: Vec<String>,
+    /// Then copy the set there, too, without reading the database again: a repository of the
+    /// configuration, a directory that exists, or s3://BUCKET/PREFIX. Repeat it for several
+    #[arg(
+        long,
+        value_name = "PLACE",
+        value_delimiter = ',',
+        env = "WINDLASS_MIRROR"
+    )]
+    pub mirror: Vec<String>,
+    /// What the mirrors are, by the configuration.
+    #[arg(skip)]
+    pub mirrors: Vec<MirrorRequest>,
     /// Limits of speed
     #[command(flatten)]
     pub rates: Rates,

@@ -138,28 +138,43 @@ fn configured(
     Ok(all)
 }
 
-/// The places of databases whose sets are to be encrypted, wherever this command writes. Those of a
-/// database without a place of its own are in any repository.
-fn encrypted_places(config: &Config) -> Result<Vec<PathBuf>, Failure> {
-    let encrypts = |section: &file::Section| {
-        let entry = section.entries.get("encrypt");
-        entry.is_some_and(|entry| !entry.values.is_empty())
+/// The places of databases whose sets are to be encrypted, wherever this command writes, and who
+/// can read them. Those of a database without a place of its own are in any repository.
+fn encrypted_places(config: &Config) -> Result<Vec<(PathBuf, Vec<String>)>, Failure> {
+    let readers = |section: Option<&file::Section>| {
+        let entry = section.and_then(|section| section.entries.get("encrypt"));
+        entry.map_or_else(Vec::new, |entry| entry.values.clone())
     };
     let of_all = config.commands.get("backup");
-    let all = of_all.is_some_and(encrypts) || std::env::var_os("WINDLASS_ENCRYPT").is_some();
-    let own = |one: &&Configured| config.databases.get(&one.name).is_some_and(encrypts);
+    let all = match std::env::var("WINDLASS_ENCRYPT") {
+        Ok(word) => vec![word],
+        Err(_) => readers(of_all),
+    };
+    let of_one = |one: &Configured| match readers(config.databases.get(&one.name)) {
+        own if own.is_empty() => all.clone(),
+        own => own,
+    };
     let configured = configured(config, None, "")?;
-    let found: Vec<_> = configured.iter().filter(|one| all || own(one)).collect();
-    let is_placeless = found.iter().any(|one| one.places.is_empty());
-    let anywhere = configured
-        .iter()
-        .filter(|one| is_placeless && one.is_repository);
-    let places = found.into_iter().chain(anywhere);
-    let places = places.flat_map(|one| one.places.iter().cloned());
+    let repositories = configured.iter().filter(|one| one.is_repository);
+    let mut found = Vec::new();
+    for one in &configured {
+        let words = of_one(one);
+        let anywhere = repositories.clone().flat_map(|one| &one.places);
+        let places: Vec<_> = match one.places.is_empty() {
+            true => anywhere.collect(),
+            false => one.places.iter().collect(),
+        };
+        found.extend(
+            places
+                .into_iter()
+                .map(|place| (place.clone(), words.clone())),
+        );
+    }
     let common = of_all.and_then(|section| section.entries.get("to"));
-    let common = common.filter(|_| all).map(|entry| entry.values.as_slice());
-    let common = common.unwrap_or_default().iter().map(PathBuf::from);
-    Ok(places.chain(common).collect())
+    let common = common.iter().flat_map(|entry| &entry.values);
+    found.extend(common.map(|place| (PathBuf::from(place), all.clone())));
+    found.retain(|(_, words)| !words.is_empty());
+    Ok(found)
 }
 
 /// Whether the user wants JSON, although the command line cannot be understood.
@@ -279,7 +294,8 @@ fn resolve(config: &Config, command: &mut cli::Command) -> Result<(), Failure> {
             tune.name = tune.name.take().or(configured(&tune.database));
         }
         cli::Command::Backup(backup) | cli::Command::Check(backup) => {
-            backup.name = configured(&backup.database)
+            backup.name = configured(&backup.database);
+            backup.mirrors = repositories::mirrors(config, &backup.mirror)?;
         }
         cli::Command::Snapshot(snapshot) => {
             let name = configured(snapshot.database());

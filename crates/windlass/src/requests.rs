@@ -85,6 +85,7 @@ pub fn backup(arguments: &Backup) -> Result<BackupRequest, Failure> {
             Some(_) => PageChoice::Off,
         },
         frame_proof: !arguments.coding.no_frame_proof,
+        mirrors: arguments.mirrors.clone(),
         encrypt: arguments.encrypt.clone(),
         rates: rates(&arguments.rates),
         overwrite: arguments.overwrite,
@@ -123,37 +124,36 @@ pub fn merge(arguments: &cli::Merge) -> Result<BackupRequest, Failure> {
     })
 }
 
-/// Refuses to keep log in a place whose sets are to be encrypted: it would be there for everybody
-/// to read.
-pub fn check_log_place(global: &Global, place: &std::path::Path) -> Result<(), Failure> {
+/// Who can read the log that is written to a place: who was named, or who can read its sets by the
+/// configuration.
+pub fn log_readers(global: &Global, place: &std::path::Path, named: &[String]) -> Vec<String> {
+    if !named.is_empty() {
+        return named.to_vec();
+    }
     let same = |other: &PathBuf| match (place.canonicalize(), other.canonicalize()) {
         (Ok(place), Ok(other)) => place == other,
         _ => place == other,
     };
-    match global.encrypted_places.iter().any(same) {
-        false => Ok(()),
-        true => Err(log_not_encrypted(place)),
+    let of_place = global.encrypted_places.iter();
+    let of_place = of_place.filter(|(other, _)| same(other));
+    let mut readers = Vec::new();
+    for word in of_place.flat_map(|(_, words)| words) {
+        if !readers.contains(word) {
+            readers.push(word.clone());
+        }
     }
-}
-
-/// The failure of a command that would keep log in a place whose sets are to be encrypted: it would
-/// be there for everybody to read.
-pub fn log_not_encrypted(place: &std::path::Path) -> Failure {
-    let place = place.display();
-    Failure::usage(
-        format!("the log in {place} would not be encrypted, although its sets are to be"),
-        "Windlass cannot encrypt the log yet. Keep it in another place, on an encrypted file \
-         system, and leave --encrypt out.",
-    )
+    readers
 }
 
 /// What a backup of the log does.
-pub fn log_backup(arguments: &Backup) -> Result<LogBackupRequest, Failure> {
+pub fn log_backup(global: &Global, arguments: &Backup) -> Result<LogBackupRequest, Failure> {
+    let place = arguments.to.first().map_or("", String::as_str);
     Ok(LogBackupRequest {
         database: arguments.database.clone(),
         name: arguments.name.clone(),
         to: arguments.to.clone(),
         codec: Compression::parse(&arguments.coding.compress)?.first(),
+        encrypt: log_readers(global, place.as_ref(), &arguments.encrypt),
         threads: arguments.buffers.threads,
         accept: arguments.accept.clone(),
         hooks: hooks(&arguments.hooks)?,

@@ -106,7 +106,7 @@ pub(super) fn device_words(
 }
 
 /// Why a set does not open, and who can open it.
-pub(super) fn locked_words(fault: &KeyFault, recipients: &[String]) -> String {
+pub fn locked_words(fault: &KeyFault, recipients: &[String]) -> String {
     let who = recipients.join(", ");
     match fault {
         KeyFault::NoKey => format!("no key was given; it can be read by {who}"),

@@ -60,7 +60,7 @@ impl LogEnd {
         Reader::new(bytes, STRUCTURE).magic(MAGIC)?;
         let mut reader = Reader::new(check_crc(bytes, STRUCTURE)?, STRUCTURE);
         reader.magic(MAGIC)?;
-        check_version(&mut reader, STRUCTURE)?;
+        check_version(&mut reader, STRUCTURE, 0)?;
         let frames = reader.u32()?;
         if frames == 0 || frames > LOG_FRAMES_MAX {
             let limit = u64::from(LOG_FRAMES_MAX);

@@ -2,6 +2,8 @@
 
 use crate::codec::{Codec, crc32c};
 use crate::error::{FormatError, Structure};
+use crate::log::LOG_SEALED_BYTES;
+use crate::number::fitted;
 use crate::wire::{Reader, check_crc, seal_with_crc};
 
 /// `WLFR`.
@@ -28,6 +30,8 @@ pub struct LogFrame {
     /// How many bytes in front of `position` were not known to be durable when the frame was
     /// written. So a torn end of a growing object can be told from damage in its middle.
     pub unsynced_bytes: u32,
+    /// Whether the stored bytes are encrypted. Then `decoded_crc` is 0: it is among these bytes.
+    pub is_encrypted: bool,
 }
 
 impl LogFrame {
@@ -35,7 +39,7 @@ impl LogFrame {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(LOG_FRAME_HEADER_BYTES);
         bytes.extend_from_slice(&MAGIC.to_le_bytes());
-        bytes.extend_from_slice(&[self.codec.number(), 0, 0, 0]);
+        bytes.extend_from_slice(&[self.codec.number(), u8::from(self.is_encrypted), 0, 0]);
         bytes.extend_from_slice(&self.stored_bytes.to_le_bytes());
         bytes.extend_from_slice(&self.decoded_bytes.to_le_bytes());
         bytes.extend_from_slice(&self.position.to_le_bytes());
@@ -56,12 +60,15 @@ impl LogFrame {
             return Err(FormatError::Magic(STRUCTURE));
         }
         let codec = Codec::from_number(reader.u8()?)?;
-        if reader.array::<3>()? != [0; 3] {
-            return Err(reader.invalid("reserved bytes are not zero"));
-        }
+        let is_encrypted = match reader.array::<3>()? {
+            [0, 0, 0] => false,
+            [1, 0, 0] => true,
+            _ => return Err(reader.invalid("reserved bytes are not zero")),
+        };
         let (stored_bytes, decoded_bytes) = (reader.u32()?, reader.u32()?);
+        let added = added_bytes(is_encrypted);
         for (what, found) in [
-            ("stored length", stored_bytes),
+            ("stored length", stored_bytes.saturating_sub(added)),
             ("decoded length", decoded_bytes),
         ] {
             if found > frame_bytes {
@@ -79,6 +86,7 @@ impl LogFrame {
             stored_crc,
             decoded_crc,
             unsynced_bytes,
+            is_encrypted,
         };
         match frame.fault() {
             Some(what) => Err(FormatError::Invalid {
@@ -100,10 +108,19 @@ impl LogFrame {
         {
             return Some("a frame ends beyond every log");
         }
+        let Some(packed) = self
+            .stored_bytes
+            .checked_sub(added_bytes(self.is_encrypted))
+        else {
+            return Some("a frame is too short to be encrypted");
+        };
+        if self.is_encrypted && self.decoded_crc != 0 {
+            return Some("an encrypted frame tells about its content");
+        }
         let is_stored = match self.codec {
-            Codec::Zero => self.stored_bytes == 0,
-            Codec::None => self.stored_bytes == self.decoded_bytes,
-            _ => self.stored_bytes > 0,
+            Codec::Zero => packed == 0,
+            Codec::None => packed == self.decoded_bytes,
+            _ => packed > 0,
         };
         (!is_stored).then_some("the stored length does not go with the codec")
     }
@@ -123,13 +140,21 @@ impl LogFrame {
         check(stored, self.stored_crc)
     }
 
-    /// Checks the decoded bytes.
+    /// Checks the decoded bytes of a frame that is not encrypted.
     pub fn check_decoded(&self, decoded: &[u8]) -> Result<(), FormatError> {
         check(decoded, self.decoded_crc)
     }
 }
 
-fn check(bytes: &[u8], expected: u32) -> Result<(), FormatError> {
+/// By how much a frame is longer for its encryption.
+fn added_bytes(is_encrypted: bool) -> u32 {
+    match is_encrypted {
+        true => fitted(LOG_SEALED_BYTES),
+        false => 0,
+    }
+}
+
+pub(super) fn check(bytes: &[u8], expected: u32) -> Result<(), FormatError> {
     let found = crc32c(bytes);
     if expected == found {
         return Ok(());

@@ -14,7 +14,9 @@ use std::time::Instant;
 use windlass_engine::Cancel;
 use windlass_engine::media::{Codec, SetId};
 use windlass_postgres::{Cluster, Lsn, RecoveryTimeline, Timeline, WrittenLog};
-use windlass_repository::{CopiedLog, CopyRequest, LogPlace, LogSpan, RepositoryError, copy};
+use windlass_repository::{
+    CopiedLog, CopyRequest, LogPlace, LogSpan, RepositoryError, content_key_beside, copy,
+};
 
 use crate::archive;
 use crate::caller::Caller;
@@ -29,7 +31,7 @@ use crate::outputs;
 use crate::places;
 use crate::reach::{ClusterSet, Reach};
 use crate::run::Run;
-use crate::stored::log_at;
+use crate::stored::log_into;
 use crate::warnings::{LOG_GAP, LOG_WITHOUT_SET, Warnings};
 use crate::watch::Watching;
 pub use database::DatabaseLogOutcome;
@@ -48,6 +50,8 @@ pub struct LogBackupRequest {
     pub to: Vec<String>,
     /// How to compress.
     pub codec: Codec,
+    /// Who can read what is copied, as words for keys. If there are none, it is not encrypted.
+    pub encrypt: Vec<String>,
     /// On how many threads; without it on some.
     pub threads: Option<usize>,
     /// The names of warnings that do not change the ending.
@@ -152,17 +156,19 @@ fn make(
 ) -> Result<LogBackupOutcome, OperationError> {
     let began = Instant::now();
     let device = only_place(&request.to)?;
+    let place = device.place().unwrap_or(Path::new(".")).to_owned();
+    let at = log_into(&place, &request.encrypt)?;
     name.become_owner(caller.process)?;
     let mut cluster = Cluster::connect(conninfo)?;
     let outputs = outputs::of_cluster(&cluster.facts().data_directory)?;
     run.check(&devices::protect(std::slice::from_ref(&device), &outputs)?)?;
-    let place = device.place().unwrap_or(Path::new(".")).to_owned();
     // Fails if the place cannot be read.
-    log_at(&place).find()?;
+    at.find()?;
     let system = cluster.facts().system_identifier;
     let sets = sets_of(&place, system)?;
     let written = cluster.written_log()?;
-    let log = LogPlace::new(&log_at(&place), system);
+    let at = at.comparing_with(content_key_beside(&written.directory.join("log"))?);
+    let log = LogPlace::new(&at, system);
     let copy = CopyRequest {
         directory: written.directory.clone(),
         segment_bytes: u64::from(cluster.facts().wal_segment_bytes),

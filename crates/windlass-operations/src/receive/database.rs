@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use windlass_engine::Cancel;
+use windlass_repository::Place;
 use windlass_sqlite::SqliteError;
 
 use super::{DATABASE_INTERVAL, ReceiveRequest};
@@ -25,13 +26,13 @@ const QUIET: Duration = Duration::from_secs(60);
 
 pub(super) fn receive(
     caller: &Caller,
-    (request, path): (&ReceiveRequest, &Path),
+    (request, path, place): (&ReceiveRequest, &Path, &Place),
     cancel: &Cancel,
 ) -> Result<CapturedLog, OperationError> {
     let mut before = None;
     loop {
         check_used(&request.to)?;
-        let capturing = Capturing::open(caller, (path, &request.to), before.take(), cancel)?;
+        let capturing = Capturing::open(caller, (path, place), before.take(), cancel)?;
         match session(capturing, request, cancel)? {
             (received, None) => return Ok(received),
             (received, Some(error)) => {

@@ -1,16 +1,16 @@
 //! One session in which log is received: what comes is appended, made durable, and confirmed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use windlass_engine::Kept;
 use windlass_postgres::{
     Lsn, PostgresError, ReplicationSession, ReplicationSystem, Streamed, Timeline, parse_history,
 };
-use windlass_repository::{GrowingLog, GrowingStart, KnownEnd, LogPlace, RepositoryError};
+use windlass_repository::{GrowingLog, GrowingStart, KnownEnd, LogPlace, Place, RepositoryError};
 
 use crate::error::OperationError;
 use crate::places::check_used;
-use crate::stored::log_at;
 
 /// How often the server hears from us at least, if it has no limit of its own.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -51,17 +51,21 @@ impl LogStream {
     /// is complete there.
     pub(super) fn open(
         conninfo: &str,
-        (to, earlier): (&PathBuf, Option<u64>),
+        (at, earlier, lock): (&Place, Option<u64>, &mut Option<Kept>),
         slot: (Option<&str>, bool),
         (interval, compares): (Duration, bool),
     ) -> Result<Self, OperationError> {
+        let to = at.path();
         check_used(to)?;
         let mut session = ReplicationSession::connect(conninfo)?;
         let server = session.identify()?;
         check_same(to, earlier, server.system)?;
+        if lock.is_none() {
+            *lock = super::lock::lock(at, server.system)?;
+        }
         let segment_bytes = size(&session.setting("wal_segment_size")?)?;
         let limit = duration(&session.setting("wal_sender_timeout")?);
-        let place = LogPlace::new(&log_at(to), server.system);
+        let place = LogPlace::new(at, server.system);
         let slot = take_slot(&mut session, slot)?;
         let start = start(&mut session, &place, &server, u64::from(segment_bytes))?;
         let of = (start.timeline, segment_bytes);

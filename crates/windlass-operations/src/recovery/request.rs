@@ -21,6 +21,6 @@ pub struct RecoveryRequest {
     /// The place of the log; without it that of the set.
     pub log: Option<PathBuf>,
     /// The command that fetches log for the server, for a place and a cluster: in the form of
-    /// restore_command.
-    pub fetch: fn(&Path, u64) -> String,
+    /// restore_command. It is told whether the log is encrypted, so that it needs keys.
+    pub fetch: fn(&Path, u64, bool) -> String,
 }

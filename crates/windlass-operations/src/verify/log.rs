@@ -79,7 +79,11 @@ pub(super) fn verify(
         let sets: Vec<_> = sets.iter().filter_map(|set| DatabaseSet::of(set)).collect();
         match DatabaseLog::of(log, &sets) {
             Ok(log) => found.database = Some(log),
-            Err(fault) => error = error.or(Some(fault).filter(|_| found.check.faults.is_empty())),
+            // What is damaged, or cannot be read without a key, is known already.
+            Err(fault) => {
+                let is_new = found.check.faults.is_empty() && !fault.is_without_key();
+                error = error.or(Some(fault).filter(|_| is_new));
+            }
         }
         found.error = error;
         return Ok(found);
@@ -107,6 +111,11 @@ impl VerifiedLog {
     /// Whether something of it could not be looked at.
     pub fn is_unknown(&self) -> bool {
         self.faults().any(|fault| !fault.is_damage())
+    }
+
+    /// Whether a part of it was not read, because it is encrypted and there is no key.
+    pub fn is_unread(&self) -> bool {
+        self.check.unread > 0
     }
 
     /// Whether all that is there is right, and something is not there.

@@ -339,6 +339,7 @@ impl VerifiedSets {
         let has_warnings = has(Ending::Warnings)
             || is_none_left
             || has_log(VerifiedLog::has_gaps)
+            || has_log(VerifiedLog::is_unread)
             || moment == Some(Ending::Warnings);
         match (is_damaged, is_unknown) {
             (true, _) => Ending::Damage,

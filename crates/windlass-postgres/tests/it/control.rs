@@ -123,6 +123,9 @@ fn says_the_same(options: ClusterOptions) {
     assert_eq!(locks, says("max_locks_per_xact setting"));
     assert!(control.commit_timestamps);
     assert_eq!(says("track_commit_timestamp setting"), "on");
+    let secret = control.secret().unwrap().iter();
+    let secret: String = secret.map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(secret, says("Mock authentication nonce"));
 
     let path = cluster.data().join("global/pg_control");
     let bytes = std::fs::read(&path).unwrap();

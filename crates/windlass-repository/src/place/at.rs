@@ -1,24 +1,69 @@
-//! A place: where it is, what keeps its objects, and whose log it has.
+//! A place: where it is, what keeps its objects, who reads and writes what is encrypted there, and
+//! whose log it has.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use windlass_engine::{Directory, Objects};
+use windlass_engine::{Directory, Keys, NoKeys, Objects};
+use windlass_media::{LogEncryption, SetId};
 
 use super::{LOG, OF_DATABASE, hex};
 use crate::error::{IoContext, RepositoryError};
+use crate::token::ContentKey;
 
-/// A place that may hold logs: where it is, and what keeps its objects.
+/// A place that may hold logs: where it is, what keeps its objects, and the keys to them.
 #[derive(Clone, Debug)]
 pub struct Place {
     path: PathBuf,
     objects: &'static dyn Objects,
+    keys: &'static dyn Keys,
+    encryption: Option<Arc<LogEncryption>>,
+    content_key: Option<ContentKey>,
 }
 
 impl Place {
     /// The place at this location.
     pub fn new(path: impl AsRef<Path>, objects: &'static dyn Objects) -> Self {
-        let path = path.as_ref().to_owned();
-        Self { path, objects }
+        Self {
+            path: path.as_ref().to_owned(),
+            objects,
+            keys: &NoKeys,
+            encryption: None,
+            content_key: None,
+        }
+    }
+
+    /// The same, read with these keys.
+    pub fn with_keys(self, keys: &'static dyn Keys) -> Self {
+        Self { keys, ..self }
+    }
+
+    /// The same. What is written there is encrypted, unless there is nothing to encrypt with.
+    pub fn encrypting(self, encryption: Option<Arc<LogEncryption>>) -> Self {
+        Self { encryption, ..self }
+    }
+
+    /// The same. Content that cannot be read is compared with this key.
+    pub fn comparing_with(self, content_key: Option<ContentKey>) -> Self {
+        Self {
+            content_key,
+            ..self
+        }
+    }
+
+    /// The keys with which its objects are read.
+    pub(crate) fn keys(&self) -> &'static dyn Keys {
+        self.keys
+    }
+
+    /// What encrypts the objects that are written there.
+    pub(crate) fn encryption(&self) -> Option<&LogEncryption> {
+        self.encryption.as_deref()
+    }
+
+    /// What tells content from other content that cannot be read.
+    pub(crate) fn content_key(&self) -> Option<&ContentKey> {
+        self.content_key.as_ref()
     }
 
     /// A directory of this machine.
@@ -39,6 +84,23 @@ impl Place {
     /// Whether it is a directory, whose objects can grow and be locked.
     pub fn is_directory(&self) -> bool {
         self.objects.directory().is_some()
+    }
+
+    /// Fails if what is written there could not be read again by whoever writes it.
+    pub fn check_key(&self) -> Result<(), RepositoryError> {
+        let Some(encryption) = self.encryption() else {
+            return Ok(());
+        };
+        let object = SetId([0; 16]);
+        let lock = encryption.lock(object);
+        match self.keys.open(object, &lock) {
+            Ok(_) => Ok(()),
+            Err(fault) => Err(RepositoryError::NotReadAgain {
+                place: self.path.clone(),
+                recipients: lock.recipients(),
+                fault,
+            }),
+        }
     }
 
     /// Its location, whatever the working directory is.

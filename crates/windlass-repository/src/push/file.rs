@@ -21,13 +21,20 @@ enum There {
     Damaged,
 }
 
-/// Stores a file that belongs to the log, unless the place has it already.
+/// Stores a file that belongs to the log, unless the place has it already. The history of a
+/// timeline is never encrypted: whoever expires or receives log has to know where timelines come
+/// from.
 pub(crate) fn put_file(
     place: &LogPlace,
     name: &str,
     content: &[u8],
     packing: Packing,
 ) -> Result<Pushed, RepositoryError> {
+    let kind = LogFileName::parse(name);
+    let place = &match kind {
+        Some(LogFileName::History(_)) => place.in_clear(),
+        _ => place.clone(),
+    };
     let path = place.file_path(name);
     let different = || RepositoryError::Different {
         name: name.to_owned(),
@@ -41,12 +48,14 @@ pub(crate) fn put_file(
     };
     let header = LogHeader {
         system: place.system(),
-        timeline: LogFileName::parse(name).map_or(0, |name| name.timeline().0),
+        timeline: kind.map_or(0, |name| name.timeline().0),
         segment_bytes: SEGMENT_BYTES,
         start: 0,
         begun_nanos: now_nanos(),
         frame_bytes: FRAME_BYTES,
         content: LogContent::File(name.to_owned()),
+        // The place says it.
+        is_encrypted: false,
     };
     let mut object = place.begin_object(&path, &header, packing)?;
     object.append(content, content.len() as u64)?;
@@ -54,15 +63,17 @@ pub(crate) fn put_file(
         true => Some(object.seal_over()?),
         false => object.seal()?,
     };
-    match (sealed, look(place, name, content)?) {
-        (Some(stored_bytes), _) => Ok(Pushed::Stored {
+    if let Some(stored_bytes) = sealed {
+        return Ok(Pushed::Stored {
             files: 1,
             bytes: content.len() as u64,
             stored_bytes,
-        }),
-        // Somebody else was faster.
-        (None, There::Same) => place.sync_names(&path).map(|()| Pushed::Already),
-        (None, _) => Err(different()),
+        });
+    }
+    // Somebody else was faster.
+    match look(place, name, content)? {
+        There::Same => place.sync_names(&path).map(|()| Pushed::Already),
+        _ => Err(different()),
     }
 }
 

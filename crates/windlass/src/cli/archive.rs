@@ -32,6 +32,11 @@ pub struct ArchivePush {
     #[arg(long, value_name = "CODEC", default_value = "zstd:1", allow_hyphen_values = true,
           value_parser = codec)]
     pub compress: Codec,
+    /// Encrypt the log, so that only this one can read it: age:RECIPIENT, identity-file:PATH,
+    /// passphrase-file:PATH, fd:N or command:PROGRAM, which prints one. Repeat it for several.
+    /// [default: who can read the sets of this place, by the configuration]
+    #[arg(long, value_name = "WHO", env = "WINDLASS_ENCRYPT")]
+    pub encrypt: Vec<String>,
     /// Number of threads that compress [default: the cores, at most 4]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
@@ -90,6 +95,11 @@ pub struct Receive {
     /// In which repository
     #[command(flatten)]
     pub repo: Repo,
+    /// Encrypt the log, so that only this one can read it: age:RECIPIENT, identity-file:PATH,
+    /// passphrase-file:PATH, fd:N or command:PROGRAM, which prints one. Repeat it for several.
+    /// [default: who can read the sets of this place, by the configuration]
+    #[arg(long, value_name = "WHO", env = "WINDLASS_ENCRYPT")]
+    pub encrypt: Vec<String>,
     /// PostgreSQL: the slot that keeps log while nobody receives it [default: a temporary one]
     #[arg(long, value_name = "NAME")]
     pub slot: Option<String>,

@@ -1,6 +1,6 @@
 //! A moment in the log of a database, `--at`, and how its set is brought there.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use windlass_operations::{MomentRequest, OpenSettings, RecoveryRequest};
@@ -66,6 +66,11 @@ impl At {
 }
 
 impl AtLog {
+    /// The place of the log of sets in this place.
+    pub fn place<'a>(&'a self, sets: &'a Path) -> &'a Path {
+        self.log_from.as_deref().unwrap_or(sets)
+    }
+
     fn recovery(&self, point: &RecoveryPoint) -> RecoveryRequest {
         RecoveryRequest {
             point: point.clone(),

@@ -8,7 +8,7 @@ use windlass_object::is_in_bucket;
 use windlass_operations::RecoveryRequest;
 use windlass_postgres::{Lsn, RecoveryAction, RecoveryPoint, RecoveryTimeline, Timeline};
 
-use crate::config::named::named;
+use crate::config::named::{keys, named};
 
 /// What a server does at its target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -101,22 +101,31 @@ fn is_end(point: &RecoveryPoint) -> bool {
 }
 
 /// The command with which a server fetches its log from a place.
-pub(super) fn fetch(place: &Path, system: u64) -> String {
+pub(super) fn fetch(place: &Path, system: u64, is_encrypted: bool) -> String {
     let program = std::env::current_exe().unwrap_or_else(|_| "windlass".into());
     // The server replaces %f, %p and %%, and a shell reads the rest.
-    let word = |path: &Path| {
-        let text = path.to_string_lossy().into_owned();
+    let quoted = |text: &str| {
         let quoted =
-            shlex::try_quote(&text).map_or_else(|_| text.clone(), |text| text.into_owned());
+            shlex::try_quote(text).map_or_else(|_| text.to_owned(), |text| text.into_owned());
         quoted.replace('%', "%%")
     };
-    // How a bucket is reached stands in the configuration, and the server's environment names none.
+    let word = |path: &Path| quoted(&path.to_string_lossy());
+    // How a bucket is reached, and perhaps the key, stand in the configuration. The server's
+    // environment names none.
     let arguments: Vec<_> = std::env::args_os().collect();
-    let config = named(&arguments).filter(|_| is_in_bucket(place));
+    let config = named(&arguments).filter(|_| is_in_bucket(place) || is_encrypted);
     let config = config.map(|path| std::path::absolute(&path).unwrap_or(path));
     let config = config.map_or_else(String::new, |path| format!(" --config {}", word(&path)));
+    let keys = match is_encrypted {
+        true => keys(&arguments),
+        false => Vec::new(),
+    };
+    let keys: String = keys
+        .iter()
+        .map(|key| format!(" --key {}", quoted(key)))
+        .collect();
     format!(
-        "{}{config} archive-get %f %p --from {} --system {system}",
+        "{}{config} archive-get %f %p --from {} --system {system}{keys}",
         word(&program),
         word(place)
     )
@@ -164,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_fetching_command_hides_what_a_shell_or_the_server_would_read() {
-        let command = fetch(Path::new("/a b/100%"), 7);
+        let command = fetch(Path::new("/a b/100%"), 7, false);
         assert!(
             command.ends_with(" archive-get %f %p --from '/a b/100%%' --system 7"),
             "{command}"

@@ -13,7 +13,6 @@ use crate::exit::{Code, Failure};
 use crate::{output, requests};
 
 pub fn push(global: &Global, arguments: &ArchivePush) -> Result<Code, Failure> {
-    requests::check_log_place(global, &arguments.to)?;
     let caller = requests::quiet_caller(global);
     let request = ArchivePushRequest {
         path: arguments.path.clone(),
@@ -21,6 +20,7 @@ pub fn push(global: &Global, arguments: &ArchivePush) -> Result<Code, Failure> {
         system: arguments.system,
         look_ahead: arguments.look_ahead,
         codec: arguments.compress,
+        encrypt: requests::log_readers(global, &arguments.to, &arguments.encrypt),
         threads: arguments.threads,
         spool: arguments.spool.clone(),
     };

@@ -10,12 +10,12 @@ use crate::exit::{Code, Failure};
 use crate::{output, requests, signals, words};
 
 pub fn run(global: &Global, arguments: &Receive) -> Result<Code, Failure> {
-    requests::check_log_place(global, &arguments.to)?;
     let cancel = signals::cancel_on_signals()?;
     let caller = requests::quiet_caller(global);
     let request = ReceiveRequest {
         database: arguments.database.clone(),
         to: arguments.to.clone(),
+        encrypt: requests::log_readers(global, &arguments.to, &arguments.encrypt),
         slot: arguments.slot.clone(),
         create_slot: arguments.create_slot,
         interval: arguments

@@ -24,6 +24,7 @@ pub fn run(global: &Global, arguments: &Repair) -> Result<Code, Failure> {
             std::slice::from_ref(&arguments.from),
             &arguments.choice,
         ),
+        encrypt: requests::log_readers(global, log.place(&arguments.from), &[]),
         moment: log.request(&RecoveryPoint::Latest, &arguments.recovering),
         keep: arguments.keep.clone().filter(|_| !arguments.dry_run),
     };

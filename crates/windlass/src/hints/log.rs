@@ -9,6 +9,7 @@ use crate::words::quoted;
 /// The hint, if there is something to do.
 pub fn hint(error: &RepositoryError) -> Option<String> {
     let text = match error {
+        _ if of_access(error).is_some() => of_access(error)?,
         RepositoryError::Io { source, .. } => buckets::hint(buckets::of_io(source)?),
         RepositoryError::Object { .. } | RepositoryError::Misplaced { .. } => {
             "The object is damaged. If the server still has the segments, archive them again: \
@@ -63,6 +64,29 @@ pub fn hint(error: &RepositoryError) -> Option<String> {
         _ => return None,
     };
     Some(text.to_owned())
+}
+
+/// What to do about keys, locks and spools.
+fn of_access(error: &RepositoryError) -> Option<&'static str> {
+    Some(match error {
+        RepositoryError::NotReadAgain { .. } => {
+            "Whoever receives the log of a SQLite database reads where it ends. Name the key with \
+             --key, too."
+        }
+        RepositoryError::Sealed { .. } => {
+            "Name the key: --key identity-file:PATH, --key passphrase-file:PATH, or --key \
+             command:PROGRAM, which prints one. Log that was received (`windlass receive`) cannot \
+             be compared without it: archive to another place, or name the key."
+        }
+        RepositoryError::Locked { path } if windlass_object::is_in_bucket(path) => {
+            "End the other one. If it is gone with its machine, its note below readers/ counts for \
+             seven minutes; remove the note to go on at once."
+        }
+        RepositoryError::SpoolInside { .. } => {
+            "Name a directory with --spool that lies outside of the data directory and its pg_wal."
+        }
+        _ => return None,
+    })
 }
 
 /// How the log of a new place begins.

@@ -499,38 +499,29 @@ fn a_process_with_a_key_makes_no_core_file() {
     assert!(limit == "1" || limit == "0", "{said} of {sets}");
 }
 
+/// What PostgreSQL says of a backup in the log, in a file of its own.
+const LABEL: &str = "START WAL LOCATION: 0/500028\nLABEL: a secret name\n";
+const LABEL_FILE: &str = "000000010000000000000005.00000028.backup";
+
+/// Whether a place that is made anew has an encrypted object after this file was archived there.
+fn is_encrypted(place: &str, words: &[&str]) -> bool {
+    std::fs::create_dir_all(format!("{place}/log")).unwrap();
+    ends(words, 0);
+    let object = format!("{place}/log/7/files/{LABEL_FILE}.wlog");
+    let bytes = std::fs::read(object).unwrap();
+    let is_clear = bytes.windows(6).any(|part| part == b"secret");
+    assert_eq!(bytes[10] == 0, is_clear);
+    std::fs::remove_dir_all(format!("{place}/log")).unwrap();
+    !is_clear
+}
+
 #[test]
-fn log_is_refused_where_sets_are_to_be_encrypted() {
+fn log_is_encrypted_where_sets_are_to_be_encrypted() {
     let safe = Safe::new();
     let (database, sets) = safe.0.ends();
-    let config = safe.0.arg("windlass.toml");
-    let text = format!(
-        "[database.shop]\nsource = \"{database}\"\nto = \"{sets}\"\nencrypt = \"age:{RECIPIENT}\"\n"
-    );
-    std::fs::write(&config, text).unwrap();
-    ends(&["backup", "shop", "--config", &config, "--quiet"], 0);
-    let bytes = std::fs::read(&safe.stripes()[0]).unwrap();
-    assert_eq!(
-        (bytes[10] & 2, bytes[57]),
-        (2, 1),
-        "as the configuration says"
-    );
-    let file = safe.0.arg("00000001.history");
-    std::fs::write(&file, "1\t0/5000000\tx\n").unwrap();
-    for words in [
-        vec!["backup", "shop", "--type", "log"],
-        vec!["receive", &database, "--to", &sets],
-        vec!["archive-push", &file, "--to", &sets],
-    ] {
-        let refused = ends(&[&words[..], &["--config", &config]].concat(), 2);
-        assert!(
-            refused.contains("would not be encrypted"),
-            "{words:?}: {refused}"
-        );
-    }
-    // A repository is a place like any other. Only where sets are to be encrypted is log refused.
-    let more = safe.0.arg("more");
-    std::fs::create_dir_all(safe.0.path("more/log")).unwrap();
+    let (config, more) = (safe.0.arg("windlass.toml"), safe.0.arg("more"));
+    let file = safe.0.arg(LABEL_FILE);
+    std::fs::write(&file, LABEL).unwrap();
     let repository = |of_database: &str, of_all: &str| {
         format!(
             "[repository.main]\nto = \"{more}\"\n[backup]\n{of_all}\n[database.shop]\n\
@@ -539,31 +530,103 @@ fn log_is_refused_where_sets_are_to_be_encrypted() {
     };
     let encrypt = format!("encrypt = \"age:{RECIPIENT}\"\n");
     let elsewhere = format!("to = \"{sets}\"\n{encrypt}");
-    for (text, code) in [
-        (repository(&format!("repo = \"main\"\n{encrypt}"), ""), 2),
-        (repository(&encrypt, "repo = \"main\""), 2),
-        (repository("", &encrypt), 2),
-        (repository(&encrypt, ""), 2),
-        // Refused for another reason: nobody knows of which server it is.
-        (repository(&elsewhere, ""), 1),
-        (repository("", ""), 1),
+    for (text, expected) in [
+        (repository(&format!("repo = \"main\"\n{encrypt}"), ""), true),
+        (repository(&encrypt, "repo = \"main\""), true),
+        (repository("", &encrypt), true),
+        (repository(&encrypt, ""), true),
+        (repository(&elsewhere, ""), false),
+        (repository("", ""), false),
     ] {
         std::fs::write(&config, &text).unwrap();
         for place in [["--repo", "main"], ["--to", &more]] {
-            let words = ["archive-push", &file, "--config", &config];
-            ends(&[&words[..], &place].concat(), code);
+            let push = ["archive-push", &file, "--config", &config];
+            let words = [&push[..], &["--compress", "none", "--system", "7"], &place].concat();
+            assert_eq!(is_encrypted(&more, &words), expected, "{text}");
         }
     }
-    let typed = [
-        "backup",
-        &database,
-        "--to",
-        &sets,
-        "--type",
-        "log",
-        "--encrypt",
-    ];
-    ends(&[&typed[..], &[&format!("age:{RECIPIENT}")]].concat(), 2);
+    let push = ["archive-push", &file, "--to", &more, "--system", "7"];
+    let reader = format!("age:{RECIPIENT}");
+    let by_hand = [&push[..], &["--encrypt", &reader]].concat();
+    assert!(is_encrypted(&more, &by_hand));
+
+    // Where nothing tells the content, the same file again needs the key.
+    std::fs::create_dir_all(safe.0.path("more/log")).unwrap();
+    ends(&by_hand, 0);
+    let refused = ends(&by_hand, 1);
+    assert!(
+        refused.contains("no key was given; it can be read by age1"),
+        "{refused}"
+    );
+    ends(
+        &[
+            &by_hand[..],
+            &["--key", &safe.word("identity-file", "other")],
+        ]
+        .concat(),
+        1,
+    );
+    ends(&[&by_hand[..], &["--key", &safe.identity()]].concat(), 0);
+    std::fs::write(&file, LABEL.replace('5', "6")).unwrap();
+    let refused = ends(&[&by_hand[..], &["--key", &safe.identity()]].concat(), 1);
+    assert!(refused.contains("with other content"), "{refused}");
+
+    // The documents are enough to read it.
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/format-reader.py");
+    let mut command = Command::new("python3");
+    command.env("PYTHONDONTWRITEBYTECODE", "1").arg(script);
+    command.arg(format!("{more}/log/7/files/{LABEL_FILE}.wlog"));
+    let output = command
+        .args(["--identity", &safe.0.arg("id")])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), LABEL, "{said}");
+}
+
+#[test]
+fn the_log_of_a_sqlite_database_is_encrypted_and_goes_on_with_the_key() {
+    let safe = Safe::new();
+    let (database, sets) = safe.0.ends();
+    let reader = format!("age:{RECIPIENT}");
+    let copy = ["backup", &database, "--to", &sets, "--type", "log"];
+    let copy = [&copy[..], &["--encrypt", &reader]].concat();
+    let connection = rusqlite::Connection::open(safe.0.path("shop.db")).unwrap();
+    connection
+        .pragma_update(None, "journal_mode", "wal")
+        .unwrap();
+    connection
+        .execute_batch("CREATE TABLE secrets (word TEXT)")
+        .unwrap();
+    std::fs::create_dir_all(safe.0.path("sets/log")).unwrap();
+    let refused = ends(&copy, 1);
+    assert!(refused.contains("could not go on with it"), "{refused}");
+    let key = safe.identity();
+    let copy = [&copy[..], &["--key", &key]].concat();
+    // The first copy begins the log, and the set stands in it.
+    windlass(&copy);
+    safe.back_up("full", &[&reader]);
+    let insert = |word: &str| connection.execute("INSERT INTO secrets VALUES (?1)", [word]);
+    for word in ["lighthouse", "keeper"] {
+        insert(word).unwrap();
+        ends(&copy, 0);
+    }
+    let grep = Command::new("grep")
+        .args(["-rlF", "lighthouse", &sets])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&grep.stdout), "");
+    let into = safe.0.arg("again.db");
+    let restore = ["restore", &sets, "--into", &into, "--target-latest"];
+    ends(&restore, 1);
+    ends(&[&restore[..], &["--key", &key]].concat(), 0);
+    let restored = rusqlite::Connection::open(&into).unwrap();
+    let words = restored.query_one("SELECT group_concat(word) FROM secrets", [], |row| {
+        row.get(0)
+    });
+    assert_eq!(words, Ok("lighthouse,keeper".to_owned()));
+    assert!(ends(&["verify", &sets], 3).contains("without a key"));
+    ends(&["verify", &sets, "--key", &key], 0);
 }
 
 #[test]

@@ -94,6 +94,39 @@ fn a_server_that_is_behind_archives_what_was_stored_ahead() {
     assert_eq!(count, "30|435");
 }
 
+/// What lies in a data directory goes into every backup and every copy of it.
+#[test]
+fn a_spool_inside_the_data_directory_is_refused() {
+    let source = Waiting::start();
+    let segment = source.fill(1).remove(0);
+    let data = source.server.data();
+    let segment = data.join("pg_wal").join(segment);
+    let place = source.arg("place");
+    let push = [
+        "archive-push",
+        segment.to_str().unwrap(),
+        "--to",
+        &place,
+        "--spool",
+    ];
+    for inside in ["", "pg_wal", "pg_wal/archive_status", "base"] {
+        let spool = data.join(inside);
+        let output = windlass(&[&push[..], &[spool.to_str().unwrap()]].concat());
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        assert!(
+            text(&output).contains("lies in the data directory"),
+            "{}",
+            text(&output)
+        );
+    }
+    let link = source.arg("link");
+    std::os::unix::fs::symlink(data.join("base"), &link).unwrap();
+    let output = windlass(&[&push[..], &[&link]].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    let output = windlass(&[&push[..], &[&source.arg("spool")]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+}
+
 /// Segments as a server has them: with the mark that they are ready.
 struct Ready {
     root: PathBuf,

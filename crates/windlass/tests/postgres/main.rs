@@ -16,6 +16,7 @@ mod log;
 mod log_ahead;
 mod log_backup;
 mod log_buckets;
+mod log_encrypted;
 mod log_places;
 mod moments;
 mod outputs;

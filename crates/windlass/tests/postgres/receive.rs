@@ -40,7 +40,7 @@ impl Receiving {
         self.child = receive.spawn().unwrap();
     }
 
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }

@@ -17,7 +17,7 @@ use crate::info::with_bases;
 use crate::outputs;
 use crate::places;
 use crate::run::Run;
-use crate::stored::log_at;
+use crate::stored::{log_at, log_into};
 use crate::warnings::{LOG_GAP, LOG_WITHOUT_SET, Warnings};
 
 /// The log of a database that was captured once.
@@ -44,7 +44,8 @@ pub(super) fn make(
     let outputs = outputs::of_sqlite(path)?;
     run.check(&devices::protect(std::slice::from_ref(&device), &outputs)?)?;
     let place = device.place().unwrap_or(Path::new("."));
-    let mut capturing = Capturing::open(caller, (path, place), None, cancel)?;
+    let place = log_into(place, &request.encrypt)?;
+    let mut capturing = Capturing::open(caller, (path, &place), None, cancel)?;
     capturing.look(cancel)?;
     let captured = capturing.end()?;
     let (set, warnings) = judge(&captured)?;

@@ -22,16 +22,9 @@ pub(super) fn run(global: &Global, arguments: &Backup) -> Result<Code, Failure> 
             "Leave it out. --type log copies the log, and makes no set.",
         ));
     }
-    for place in &arguments.to {
-        let place = std::path::Path::new(place);
-        match arguments.encrypt.is_empty() {
-            true => requests::check_log_place(global, place)?,
-            false => return Err(requests::log_not_encrypted(place)),
-        }
-    }
     let cancel = signals::cancel_on_signals()?;
     let caller = requests::quiet_caller(global);
-    let request = requests::log_backup(arguments);
+    let request = requests::log_backup(global, arguments);
     let request =
         request.inspect_err(|failure| super::tell_failure(&caller, arguments, failure))?;
     let (outcome, ending) = back_up_log(&caller, &request, &cancel)?;

@@ -54,7 +54,10 @@ pub(super) fn show(log: &VerifiedLog, quiet: bool) {
             true => format!("{objects}, all indexes right"),
             false => {
                 let bytes = show_size(log.check.stored_bytes);
-                format!("all {bytes} in {objects} read and right")
+                match log.check.unread {
+                    0 => format!("all {bytes} in {objects} read and right"),
+                    _ => format!("{objects} encrypted: whole, content not checked without a key"),
+                }
             }
         };
         output::line(&format!("log           {of}: {right}"));
@@ -82,6 +85,12 @@ pub(super) fn complain(logs: &[VerifiedLog]) {
             if let Some(hint) = hints::log(first) {
                 output::note(&format!("hint: {hint}"));
             }
+        } else if log.is_unread() {
+            output::note(&format!(
+                "warning: the log of {of} is encrypted, and no key was given: its content was not \
+                 checked"
+            ));
+            output::note("hint: Name the key: --key identity-file:PATH.");
         } else if log.has_gaps() {
             output::note(&format!(
                 "warning: the log of {of} is not whole: some moments cannot be restored"
@@ -112,6 +121,7 @@ pub(super) fn document(log: &VerifiedLog) -> Value {
         "quick": log.is_quick,
         "objects": log.check.objects,
         "stored_bytes": log.check.stored_bytes,
+        "objects_not_read": log.check.unread,
         "damage": damage.collect::<Vec<_>>(),
         "gaps": gaps.collect::<Vec<_>>(),
         "timelines_without_history": timelines.collect::<Vec<_>>(),

@@ -26,6 +26,7 @@ mod links;
 mod loading;
 mod locked;
 mod maker;
+mod publishing;
 mod record;
 mod remove;
 mod renewed;

@@ -9,6 +9,7 @@
 //! Invariants
 //! - The session is open from start to stop. Dropping a bracket ends its window on the server.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use windlass_engine::Cancel;
@@ -17,6 +18,7 @@ use windlass_media::{FileEntry, FileNo, fitted};
 use super::databases::Databases;
 use super::log::{self, BackupLabel, FoundSegment, LogRange};
 use super::owner_name;
+use super::paused::ChangedFiles;
 use super::status::StatusSegments;
 use super::survey::{survey, unlisted};
 use crate::cluster::{Cluster, ask, ask_tablespaces, open};
@@ -45,6 +47,8 @@ pub struct Bracket {
     rules: ScanRules,
     status: StatusSegments,
     warnings: Vec<Warning>,
+    /// The directories that were listed.
+    directories: HashSet<Vec<u8>>,
 }
 
 /// The files of a window.
@@ -117,6 +121,7 @@ impl Cluster {
             spaces,
             rules,
             warnings,
+            directories: HashSet::new(),
         })
     }
 }
@@ -136,8 +141,19 @@ impl Bracket {
     pub fn list(&mut self) -> Result<BracketFiles, PostgresError> {
         let scanned = scan(&self.rules)?;
         self.warnings.extend(scanned.warnings);
+        self.directories = scanned.directories;
         let root = self.cluster.data_directory.clone();
         Ok(BracketFiles::new(scanned.listing, root))
+    }
+
+    /// Looks again at what has changed since the files were listed, as
+    /// [`Pinned::list_changed`](super::paused::Pinned::list_changed) does. Replay makes what came:
+    /// a caller who took it, too, would have files that the window's end knows nothing of.
+    pub fn list_changed<'p>(
+        &self,
+        changed: impl Iterator<Item = &'p [u8]>,
+    ) -> Result<Option<ChangedFiles>, PostgresError> {
+        ChangedFiles::of(&self.rules, &self.directories, changed)
     }
 
     /// Ends the window. Every file must have been taken.

@@ -51,6 +51,20 @@ pub struct CrashState {
     pub segments: Vec<(String, PathBuf)>,
 }
 
+impl ChangedFiles {
+    pub(super) fn of<'p>(
+        rules: &ScanRules,
+        directories: &HashSet<Vec<u8>>,
+        changed: impl Iterator<Item = &'p [u8]>,
+    ) -> Result<Option<Self>, PostgresError> {
+        let changed = scan_changed(rules, directories, changed)?;
+        Ok(changed.map(|changed| Self {
+            paths: changed.paths,
+            files: BracketFiles::new(changed.listing, rules.root.clone()),
+        }))
+    }
+}
+
 impl Cluster {
     /// Pins the log of a primary, in a session of its own.
     pub fn pin(&mut self) -> Result<Pinned, PostgresError> {
@@ -106,12 +120,7 @@ impl Pinned {
         &self,
         changed: impl Iterator<Item = &'p [u8]>,
     ) -> Result<Option<ChangedFiles>, PostgresError> {
-        let rules = ScanRules::of(&self.cluster);
-        let changed = scan_changed(&rules, &self.directories, changed)?;
-        Ok(changed.map(|changed| ChangedFiles {
-            paths: changed.paths,
-            files: BracketFiles::new(changed.listing, rules.root),
-        }))
+        ChangedFiles::of(&ScanRules::of(&self.cluster), &self.directories, changed)
     }
 
     /// Notes where the log ends now. What a crash leaves from now on has all of it.

@@ -15,10 +15,10 @@ use windlass_image::layout::hook::{Snapshot, pause, publish, resume};
 use windlass_postgres::{Cluster, CrashState, Pinned};
 
 use super::control::Patience;
-use super::create::{HookMade, HookRequest, ensure_store, publish_document};
+use super::create::{HookMade, HookRequest, begin_links, ensure_store, publish_document};
 use super::durable;
 use super::error::HookError;
-use super::index::{Filled, Room};
+use super::index::{Filled, HasSpare};
 use super::journal::{Changes, Journal};
 use super::links::Links;
 use super::locked::Locked;
@@ -29,9 +29,6 @@ use super::taken::{Into, Known, Taken};
 
 /// The server's processes wait for no longer than three seconds. The controller gives up earlier.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// Files and blocks that may come between the listing and the pause.
-const FILES_SPARE: u32 = 1000;
-const BLOCKS_SPARE: u64 = 64 * 1024;
 
 /// The numbers of the files of the log are far from those of the listings.
 const LOG_FIRST: u32 = 1 << 31;
@@ -73,7 +70,7 @@ pub(super) fn attempt(
     let mut log = Taken::numbered_from(LOG_FIRST);
     prepared.copy_log(&mut log, &pinned.crash_state()?)?;
     pinned.note_end()?;
-    step("pausing the server");
+    step("waiting for writers");
     let taken = paused(locked, number, || {
         prepared.take((locked, &journal), &mut pinned, &mut filled, log)
     });
@@ -110,14 +107,7 @@ fn prepare<'a>(
     let page_bytes = pinned.cluster().block_bytes;
     let mut links = Links::new(&pinned.cluster().data_directory, number)?;
     let files = pinned.list()?;
-    // A link outlives a power cut with its file; what the hook does later may not.
-    match !request.durable && files.entries().count() > request.links_max {
-        true => {
-            request.progress.set_phase("examining files");
-            links.late();
-        }
-        false => request.progress.set_phase("linking files"),
-    }
+    begin_links(&mut links, &files, request);
     let mut known = Known::new();
     let taken = Taken::pin(
         &files,
@@ -140,7 +130,7 @@ fn prepare<'a>(
 }
 
 /// Runs something while the server stands still. Fails if a process did not wait for it.
-fn paused<T>(
+pub(super) fn paused<T>(
     locked: &Locked<'_>,
     token: u32,
     work: impl FnOnce() -> Result<T, HookError>,
@@ -161,17 +151,10 @@ fn paused<T>(
 impl Prepared<'_> {
     /// Builds the index of what was there before the pause, with room for what may come.
     fn fill<'l>(&self, locked: &Locked<'l>, number: u32) -> Result<Filled<'l>, HookError> {
-        let files = u32::try_from(self.taken.tracked.len()).map_err(|_| HookError::TooLarge)?;
-        let files = files.saturating_add(files / 8).saturating_add(FILES_SPARE);
-        let blocks = self.taken.blocks();
-        let blocks = blocks
-            .saturating_add(blocks / 8)
-            .saturating_add(BLOCKS_SPARE);
         let limits = self.request.limits.words(self.page_bytes);
         let tag = durable::tag(locked, self.request.durable)?;
-        let room = Room::allocate(locked, files, blocks)?;
-        let filled = room.fill(locked, (number, tag, &limits), &self.taken.tracked);
-        filled.inspect_err(|_| room.free(locked).unwrap_or_default())
+        let of = (number, tag, &limits);
+        Filled::of(locked, of, &self.taken.tracked, HasSpare(true))
     }
 
     /// Copies the segments that are complete: all but the last one.
@@ -192,10 +175,15 @@ impl Prepared<'_> {
         filled: &mut Filled<'l>,
         log: Taken,
     ) -> Result<(Taken, CrashState, jiff::Timestamp), HookError> {
+        let step = |name| self.request.progress.set_phase(name);
         let as_of = jiff::Timestamp::now();
+        step("looking at what changed");
         let mut taken = self.take_files(journal.read(), pinned, filled)?;
+        step("flipping the map");
         publish(locked.memory(), filled.built());
+        step("copying small files");
         taken.copy(self.request.directory)?;
+        step("copying the end of the log");
         let state = pinned.crash_state()?;
         taken.append(log);
         for (name, path) in &state.segments {

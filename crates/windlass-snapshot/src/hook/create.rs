@@ -8,19 +8,21 @@
 use std::path::Path;
 
 use windlass_engine::{Cancel, Progress};
-use windlass_image::layout::hook::{Snapshot, grace, publish};
-use windlass_postgres::{Cluster, DatabaseFacts};
+use windlass_image::layout::hook::Snapshot;
+use windlass_postgres::{BracketFiles, Cluster, DatabaseFacts};
 
 use super::atomic;
-use super::control::{Control, Patience};
+use super::control::Control;
 use super::durable::{self, Durable};
 use super::error::{HookError, HookIo};
-use super::index::Room;
+use super::index::{Filled, HasSpare};
+use super::journal::Journal;
 use super::limits::HookLimits;
 use super::links::Links;
 use super::locked::Locked;
+use super::publishing::{Window, publish_at_once, publish_in_pause};
 use super::record::{Document, make_copied};
-use super::remove::{finish, take_out, waited};
+use super::remove::{finish, take_out};
 use super::state::why_lost;
 use super::store::PreservedPages;
 use super::taken::{Into, Known, Taken};
@@ -56,8 +58,8 @@ pub struct HookRequest<'a> {
     pub limits: HookLimits,
     /// Whether it outlives a power cut.
     pub durable: bool,
-    /// A pause of a database with more files makes no links; the hook does that when the server
-    /// removes a file.
+    /// A snapshot of a database with more files has no links at first; the hook makes one when the
+    /// server removes a file.
     pub links_max: usize,
     /// A label for the server.
     pub label: &'a str,
@@ -147,11 +149,13 @@ fn bracketed(
     let fast = request.start == HookStart::Checkpoint;
     let mut bracket = cluster.begin_bracket((request.label, fast), cancel)?;
     step("listing files");
+    let journal = Journal::begin(locked)?;
     let files = bracket.list()?;
-    step("linking files");
-    let data = bracket.cluster().data_directory.clone();
+    let mut links = Links::new(&bracket.cluster().data_directory, number)?;
+    let is_late = begin_links(&mut links, &files, request);
+    // Without links, a name that goes before the hook sees the snapshot takes its file with it.
+    let journal = is_late.then_some(journal);
     let page_bytes = bracket.cluster().block_bytes;
-    let mut links = Links::new(&data, number)?;
     let mut into = Into {
         links: &mut links,
         known: &mut Known::new(),
@@ -160,15 +164,20 @@ fn bracketed(
     let mut taken = Taken::pin(&files, &mut into)?;
     step("building the map");
     ensure_store(locked, request.store, page_bytes)?;
-    let files_count = u32::try_from(taken.tracked.len()).map_err(|_| HookError::TooLarge)?;
-    let room = Room::allocate(locked, files_count, taken.blocks())?;
-    let limits = request.limits.words(page_bytes);
     let tag = durable::tag(locked, request.durable)?;
-    let built = room.fill(locked, (number, tag, &limits), &taken.tracked);
-    let built = built.inspect_err(|_| room.free(locked).unwrap_or_default())?;
-    step("waiting for writers");
-    let snapshot = publish(locked.memory(), built.built());
-    waited(grace(locked.memory(), &mut Patience::default()))?;
+    let of = (number, tag, &request.limits.words(page_bytes));
+    let filled = Filled::of(locked, of, &taken.tracked, HasSpare(is_late))?;
+    let published = match journal {
+        None => publish_at_once(locked, request, filled)?,
+        Some(journal) => {
+            let window = Window {
+                bracket: &bracket,
+                taken: &mut taken,
+                into: &mut into,
+            };
+            publish_in_pause((locked, journal, number), request, window, filled)?
+        }
+    };
     step("copying small files");
     make_copied(request.directory)?;
     taken.copy(request.directory)?;
@@ -181,15 +190,34 @@ fn bracketed(
     let made = HookMade {
         database: end.facts.clone(),
         as_of: server_time(&end.facts.stop_time),
-        writers_stopped_seconds: 0.0,
-        linked_files: u64::from(files_count),
-        files_in_pause: 0,
+        writers_stopped_seconds: published.stood_still.as_secs_f64(),
+        linked_files: taken.linked_files(),
+        files_in_pause: published.files_in_pause,
     };
     if end.cause.is_some() {
         return Ok((made, end.cause));
     }
+    let snapshot = published.snapshot;
     publish_document(locked, &snapshot, taken, links, (request, end.facts))?;
     Ok((made, None))
+}
+
+/// Says how the files are kept. True if the hook makes the links.
+pub(super) fn begin_links(
+    links: &mut Links,
+    files: &BracketFiles,
+    request: &HookRequest<'_>,
+) -> bool {
+    // A link outlives a power cut with its file; what the hook does later may not.
+    let is_late = !request.durable && files.entries().count() > request.links_max;
+    match is_late {
+        true => {
+            request.progress.set_phase("examining files");
+            links.late();
+        }
+        false => request.progress.set_phase("linking files"),
+    }
+    is_late
 }
 
 /// Writes the document. From then on the snapshot exists.

@@ -9,6 +9,10 @@ use super::error::HookError;
 use super::links::Linked;
 use super::locked::{Extent, Locked};
 
+/// Files and blocks that may come between the listing and the pause.
+const FILES_SPARE: u32 = 1000;
+const BLOCKS_SPARE: u64 = 64 * 1024;
+
 /// A file for the index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tracked {
@@ -37,7 +41,7 @@ impl Tracked {
 
 /// Room in the shared memory for an index and a map.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
+struct Room {
     records: u32,
     cells: u32,
     index: Extent,
@@ -46,7 +50,7 @@ pub(crate) struct Room {
 
 impl Room {
     /// Allocates room for so many files and blocks.
-    pub(crate) fn allocate(
+    fn allocate(
         locked: &Locked<'_>,
         files: u32,
         blocks: u64,
@@ -65,13 +69,13 @@ impl Room {
     }
 
     /// Gives it back.
-    pub(crate) fn free(self, locked: &Locked<'_>) -> Result<(), HookError> {
+    fn free(self, locked: &Locked<'_>) -> Result<(), HookError> {
         locked.free(self.index)?;
         locked.free(self.map)
     }
 
     /// Fills an entry of the table. The entry owns the room from then on.
-    pub(crate) fn fill<'a>(
+    fn fill<'a>(
         self,
         locked: &Locked<'a>,
         (number, tag, limits): (u32, u64, &Limits),
@@ -108,7 +112,29 @@ pub(crate) struct Filled<'a> {
     room: Room,
 }
 
+/// Whether an index has room for what may come before it is published.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HasSpare(pub(crate) bool);
+
 impl<'a> Filled<'a> {
+    /// Of these files: its number, its tag, its limits.
+    pub(crate) fn of(
+        locked: &Locked<'a>,
+        of: (u32, u64, &Limits),
+        tracked: &[Tracked],
+        HasSpare(has_spare): HasSpare,
+    ) -> Result<Self, HookError> {
+        let mut files = u32::try_from(tracked.len()).map_err(|_| HookError::TooLarge)?;
+        let mut blocks: u64 = tracked.iter().map(|file| u64::from(file.blocks)).sum();
+        if has_spare {
+            files = files.saturating_add(files / 8 + FILES_SPARE);
+            blocks = blocks.saturating_add(blocks / 8 + BLOCKS_SPARE);
+        }
+        let room = Room::allocate(locked, files, blocks)?;
+        let filled = room.fill(locked, of, tracked);
+        filled.inspect_err(|_| room.free(locked).unwrap_or_default())
+    }
+
     /// The entry, to be published.
     pub(crate) fn built(&self) -> Unpublished<'a> {
         Unpublished(self.built.0)

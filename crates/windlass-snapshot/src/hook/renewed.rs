@@ -35,6 +35,11 @@ impl Roll {
         }
         Self { by_path, by_key }
     }
+
+    /// The names of all of them.
+    pub(crate) fn paths(&self) -> Vec<Vec<u8>> {
+        self.by_path.keys().cloned().collect()
+    }
 }
 
 impl Taken {
@@ -59,6 +64,41 @@ impl Taken {
         }
         for (entry, source) in changed.files.entries() {
             self.take_new(entry, source, into)?;
+        }
+        let mut new = self.tracked.split_off(before);
+        new.extend(self.gone_of(&forgotten, roll, &new));
+        Ok(new)
+    }
+
+    /// Looks again at the names of files that are kept. What is gone is forgotten, and a file that
+    /// came in the place of another one is taken. Returns the files that are new to the index, or
+    /// gone.
+    pub(crate) fn renew_names(
+        &mut self,
+        roll: &Roll,
+        paths: &[Vec<u8>],
+        (data, into): (&Path, &mut Into<'_>),
+    ) -> Result<Vec<Tracked>, HookError> {
+        let before = self.tracked.len();
+        let mut forgotten = Vec::new();
+        for path in paths {
+            let Some(position) = roll.by_path.get(path).copied() else {
+                continue;
+            };
+            let Some(linked) = into.known.get(path) else {
+                continue;
+            };
+            let source = data.join(std::ffi::OsStr::from_bytes(path));
+            if into.links.again(&source, linked)?.is_some() {
+                continue;
+            }
+            let mut entry = self.entries[position].clone();
+            self.gone.insert(position);
+            forgotten.push(position);
+            if let Some(found) = examine(&source)? {
+                entry.bytes = found.bytes;
+                self.take(entry, source, into)?;
+            }
         }
         let mut new = self.tracked.split_off(before);
         new.extend(self.gone_of(&forgotten, roll, &new));

@@ -141,11 +141,6 @@ impl Taken {
         linked.count() as u64
     }
 
-    pub(crate) fn blocks(&self) -> u64 {
-        let blocks = self.tracked.iter().map(|file| u64::from(file.blocks));
-        blocks.sum()
-    }
-
     /// Copies the small files.
     pub(crate) fn copy(&mut self, directory: &Path) -> Result<(), HookError> {
         for (position, source) in std::mem::take(&mut self.small) {

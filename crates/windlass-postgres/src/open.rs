@@ -22,6 +22,7 @@
 
 mod damage;
 mod logins;
+mod phases;
 mod process;
 mod programs;
 mod settings;
@@ -31,6 +32,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::fchown;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use postgres::error::SqlState;
 use postgres::{Client, NoTls};
@@ -40,6 +42,7 @@ use crate::control::Control;
 use crate::error::{IoContext, PostgresError, ServerError, SqlContext};
 use crate::restore::{Recovery, SIGNAL};
 use logins::{Logins, Preloads};
+use phases::Watch;
 pub use process::end_with_this_thread;
 use process::{Launch, Process};
 pub(crate) use process::{ending, reasons};
@@ -126,6 +129,7 @@ pub struct Server {
     unusable: Vec<UnusableDatabase>,
     log: PathBuf,
     version: String,
+    phases: Vec<(&'static str, Duration)>,
 }
 
 impl Server {
@@ -144,6 +148,7 @@ impl Server {
         apart: Apart<'_>,
     ) -> Result<Self, PostgresError> {
         let port = request.port.unwrap_or(PORT_DEFAULT);
+        let mut watch = Watch::new();
         check_socket(&request.scratch, port)?;
         let (control, prepared) = returned(apart, || {
             let major = request.programs.major();
@@ -156,6 +161,7 @@ impl Server {
             }
             Ok((control, prepared))
         })?;
+        watch.end("preparing the directory");
         let log = request.scratch.join(LOG_FILE);
         let mut process = Process::start(Launch {
             postgres: request.programs.postgres(),
@@ -166,6 +172,8 @@ impl Server {
             lock: request.lock.take(),
         })?;
         process.wait_ready(cancel, apart)?;
+        let said = std::fs::read(&log).unwrap_or_default();
+        watch.end_start(&String::from_utf8_lossy(&said));
         let logins = returned(apart, || {
             prepared.finish()?;
             Ok(Logins::new(&request, &control))
@@ -182,11 +190,13 @@ impl Server {
             let found = returned(apart, || damage::of_logins(&request.data, &control, major))?;
             Err(found.unwrap_or(failed))
         })?;
+        watch.end("connecting");
         Ok(Self {
             process,
             connection,
             unusable,
             log,
+            phases: watch.phases(),
             version: request.programs.version().to_owned(),
         })
     }
@@ -204,6 +214,11 @@ impl Server {
     /// The databases that would have been connected to first, and cannot be used.
     pub fn unusable(&self) -> &[UnusableDatabase] {
         &self.unusable
+    }
+
+    /// Where the time of its start went, in order.
+    pub fn phases(&self) -> &[(&'static str, Duration)] {
+        &self.phases
     }
 
     /// The path of the server log.

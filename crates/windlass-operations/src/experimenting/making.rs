@@ -9,16 +9,13 @@ use super::error::ExperimentError;
 use super::laboratory::Laboratory;
 use super::measured::{Measured, of_kind, seconds, steps};
 
-use super::work::{CreatedReport, OpenReport};
+use super::work::{CreatedReport, OpenReport, StepReport};
 use crate::error::OperationError;
-use crate::sweeping::SweepError;
 
 /// The length of a chain.
 pub(super) const CHAIN: usize = 5;
 /// Sessions that insert the time.
 const INSERTERS: usize = 4;
-/// How a server's line about its recovery ends.
-const ELAPSED: &str = "elapsed: ";
 
 /// One snapshot under a load.
 pub(super) fn one(
@@ -41,7 +38,7 @@ pub(super) fn one(
         .values
         .push(of_kind("throughput before it", ValueKind::PerSecond, done));
     if opens {
-        let opening = laboratory.while_open("s1", of_opening)?;
+        let opening = laboratory.while_open("s1", |opened| Ok(of_opening(opened)))?;
         let all = opening.iter().map(|step| step.seconds).sum();
         measured.values.push(seconds("first open", all));
         measured.steps.extend(opening);
@@ -118,38 +115,13 @@ pub(super) fn of_making(created: &CreatedReport) -> Vec<Value> {
     ]
 }
 
-/// The steps of opening a snapshot: the server's recovery, by its own log, and everything else.
-fn of_opening(opened: &OpenReport) -> Result<Vec<StepTook>, OperationError> {
-    let log = std::fs::read(&opened.log);
-    let log = log.map_err(SweepError::scratch("read", &opened.log))?;
-    let redo = redo_seconds(&String::from_utf8_lossy(&log)).unwrap_or(0.0);
-    let step = |name: &str, seconds| StepTook {
-        name: name.to_owned(),
-        seconds,
+/// The steps of opening a snapshot.
+fn of_opening(opened: &OpenReport) -> Vec<StepTook> {
+    let steps = opened.steps.iter();
+    let step = |step: &StepReport| StepTook {
+        name: step.name.clone(),
+        seconds: step.seconds,
         of: TookOf::Opening,
     };
-    Ok(vec![
-        step("redo", redo),
-        step("start of the server", (opened.seconds - redo).max(0.0)),
-    ])
-}
-
-/// How long the redo took, as the server says. One that had nothing to do says nothing.
-fn redo_seconds(log: &str) -> Option<f64> {
-    let line = log.lines().find(|line| line.contains("redo done at"))?;
-    let (_, rest) = line.rsplit_once(ELAPSED)?;
-    rest.trim().trim_end_matches(" s").parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::redo_seconds;
-
-    #[test]
-    fn the_server_says_how_long_its_redo_took() {
-        let log = "LOG:  redo starts at 0/1526930\nLOG:  redo done at 0/1596A50 system usage: CPU: \
-            user: 0.01 s, system: 0.02 s, elapsed: 1.25 s\nLOG:  checkpoint starting";
-        assert_eq!(redo_seconds(log), Some(1.25));
-        assert_eq!(redo_seconds("LOG:  redo is not required"), None);
-    }
+    steps.map(step).collect()
 }

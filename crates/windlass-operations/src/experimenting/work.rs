@@ -115,9 +115,8 @@ pub(super) struct RevertReport {
 /// A snapshot that is open.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct OpenReport {
-    pub(super) seconds: f64,
+    pub(super) steps: Vec<StepReport>,
     pub(super) conninfo: String,
-    pub(super) log: std::path::PathBuf,
 }
 
 impl Works<'_> {

@@ -202,6 +202,7 @@ fn say(global: &Global, opened: &Opened, arguments: &Open, took: Duration) {
             let (version, log) = (server.version(), server.log().display());
             let to = server.connection();
             let conninfo = to.conninfo();
+            let steps = steps(server, took);
             if global.json {
                 let document = serde_json::json!({
                     "kind": windlass_postgres::KIND,
@@ -209,6 +210,7 @@ fn say(global: &Global, opened: &Opened, arguments: &Open, took: Duration) {
                     "version": version,
                     "writable": writable,
                     "seconds": seconds,
+                    "steps": steps.iter().map(step).collect::<Vec<_>>(),
                     "conninfo": conninfo,
                     "host": to.host,
                     "port": to.port,
@@ -223,6 +225,7 @@ fn say(global: &Global, opened: &Opened, arguments: &Open, took: Duration) {
             output::line(&format!(
                 "opened        PostgreSQL {version}, {mode}, in {seconds:.2} s"
             ));
+            steps.iter().for_each(say_step);
             output::line(&format!("connect       psql \"{conninfo}\""));
             output::line(&format!("log           {log}"));
         }
@@ -249,6 +252,24 @@ fn say(global: &Global, opened: &Opened, arguments: &Open, took: Duration) {
     output::line(&format!(
         "ends          with {ends}; the set is not changed"
     ));
+}
+
+/// Where the time went: what the server does not account for was the mount's.
+fn steps(server: &Server, took: Duration) -> Vec<(&'static str, f64)> {
+    let phases = server.phases().iter().copied();
+    let known: Duration = phases.clone().map(|(_, took)| took).sum();
+    let mount = ("mounting the image", took.saturating_sub(known));
+    let all = std::iter::once(mount).chain(phases);
+    all.map(|(name, took)| (name, took.as_secs_f64())).collect()
+}
+
+fn say_step((name, seconds): &(&'static str, f64)) {
+    output::line(&format!("step          {seconds:>7.3} s  {name}"));
+}
+
+/// The same as JSON.
+fn step((name, seconds): &(&'static str, f64)) -> serde_json::Value {
+    serde_json::json!({ "name": name, "seconds": seconds })
 }
 
 fn command(opened: &Opened, words: &[OsString]) -> Command {

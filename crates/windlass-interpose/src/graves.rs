@@ -15,7 +15,7 @@ use core::ffi::{CStr, c_int};
 
 use windlass_layout::hook::{
     Cause, Fault, FileKey, GRAVE_NAME_BYTES, GRAVEYARD_SUFFIX, Memory, SAVED_DIRECTORY,
-    lose_unpinned, needs_pin,
+    SAVED_IN_TABLESPACE, lose_unpinned, needs_pin,
 };
 
 use crate::saved;
@@ -25,7 +25,6 @@ const PATH_BYTES_MAX: usize = 4096;
 /// The longest path of a tablespace's link, with its number, is shorter.
 const SPACE_BYTES_MAX: usize = 64;
 const TABLESPACES: &[u8] = b"pg_tblspc/";
-const IN_TABLESPACE: &[u8] = b"windlass";
 /// The name of the shared memory begins with this; what follows tells data directories apart.
 const CONTROL_PREFIX_BYTES: usize = 9;
 
@@ -91,7 +90,7 @@ fn grave_of<'a>(path: &[u8], key: FileKey, into: &'a mut [u8; PATH_BYTES_MAX]) -
     let path = path.strip_prefix(b"./").unwrap_or(path);
     let space = tablespace_of(path).filter(|space| !is_in_place(space));
     let base = match space {
-        Some(space) => [space, b"/", IN_TABLESPACE],
+        Some(space) => [space, b"/", SAVED_IN_TABLESPACE.as_bytes()],
         None => [SAVED_DIRECTORY.as_bytes(), b"", b""],
     };
     let [first, second, third] = base;

@@ -10,26 +10,13 @@
 use core::ffi::{CStr, c_int};
 
 use windlass_layout::hook::{
-    Memory, Moment, PLACES_NAME, Phase, SAVED_DIRECTORY, SNAPSHOTS_MAX, Snapshot, has_other_clock,
-    is_own_change, last_change,
+    Memory, Moment, PAGED_DEPTH_MAX, PAGED_DIRECTORIES, PLACES_NAME, Phase, SAVED_DIRECTORY,
+    SAVED_IN_TABLESPACE, SNAPSHOTS_MAX, Snapshot, has_other_clock, is_own_change, last_change,
 };
 
 use crate::saved;
 use crate::system;
 
-/// Where the server has files of pages. Those of tablespaces are behind links.
-const PLACES: [&CStr; 6] = [
-    c"base",
-    c"global",
-    c"pg_xact",
-    c"pg_multixact",
-    c"pg_commit_ts",
-    c"pg_tblspc",
-];
-/// pg_tblspc/TABLESPACE/VERSION/DATABASE.
-const DEPTH_MAX: u32 = 5;
-/// What a snapshot has beside the directory of the server's version.
-const IN_TABLESPACE: &[u8] = b"windlass";
 const PATH_BYTES: usize = 4096;
 const NAMES_BYTES: usize = 8192;
 /// The name of the shared memory begins with this; what follows tells data directories apart.
@@ -49,7 +36,9 @@ pub(crate) fn is_untouched(memory: Memory<'_>) -> bool {
         turn: memory.starts(),
         path: [0; PATH_BYTES],
     };
-    let mut is_own = PLACES.iter().all(|place| walk.begin(place, DEPTH_MAX));
+    let mut is_own = PAGED_DIRECTORIES
+        .iter()
+        .all(|place| walk.begin(place, PAGED_DEPTH_MAX));
     if is_own && !walk.has_met_all() {
         is_own = walk.links();
     }
@@ -79,8 +68,8 @@ impl Walk<'_> {
     }
 
     /// Looks at all files below a path. False if somebody else changed one.
-    fn begin(&mut self, path: &CStr, depth: u32) -> bool {
-        match self.append(0, path.to_bytes()) {
+    fn begin(&mut self, path: &str, depth: u32) -> bool {
+        match self.append(0, path.as_bytes()) {
             Some(length) => self.directory(length, depth),
             None => true,
         }
@@ -107,7 +96,8 @@ impl Walk<'_> {
             {
                 return is_own || self.tell(length, name);
             }
-            let is_below = kind != libc::DT_REG && depth > 0 && name.to_bytes() != IN_TABLESPACE;
+            let is_saved = name.to_bytes() == SAVED_IN_TABLESPACE.as_bytes();
+            let is_below = kind != libc::DT_REG && depth > 0 && !is_saved;
             !is_below || self.below(length, name, depth.saturating_sub(1))
         });
         system::close(directory);

@@ -49,8 +49,9 @@ pub use names::{GRAVE_NAME_BYTES, GRAVEYARD_SUFFIX, lose_unpinned, needs_grave, 
 pub use process::{Busy, Process, Waiter, grace, pause, resume};
 pub use reader::{Found, Reading, find, is_lost};
 pub use saved::{
-    CONTROL_TOLD_BYTES, PLACES_NAME, SAVED_DIRECTORIES_MAX, SAVED_DIRECTORY, SAVED_DIRECTORY_BYTES,
-    SAVED_HEADER_BYTES, STAMP_BYTES, STAMP_NAME, SavedDirectory, SavedHeader, Stamp, saved_name,
+    CONTROL_TOLD_BYTES, PAGED_DEPTH_MAX, PAGED_DIRECTORIES, PLACES_NAME, SAVED_DIRECTORIES_MAX,
+    SAVED_DIRECTORY, SAVED_DIRECTORY_BYTES, SAVED_HEADER_BYTES, SAVED_IN_TABLESPACE, STAMP_BYTES,
+    STAMP_NAME, SavedDirectory, SavedHeader, Stamp, saved_name,
 };
 pub use snapshot::{
     CONTROL_DIRECTORY, CONTROL_NAME_BYTES, FILE_WORDS, FileKey, FileLink, FileRecord, IndexFull,

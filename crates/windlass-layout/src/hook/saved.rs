@@ -19,7 +19,20 @@ use crate::crc::crc32c;
 
 /// Where these files are, below the data directory.
 pub const SAVED_DIRECTORY: &str = "pg_subtrans/windlass";
-/// The name of the stamp there.
+/// Where they are beside the directory of the server's version in a tablespace.
+pub const SAVED_IN_TABLESPACE: &str = "windlass";
+/// The directories of a cluster that have files of pages. Those of tablespaces are behind links.
+pub const PAGED_DIRECTORIES: [&str; 6] = [
+    "base",
+    "global",
+    "pg_xact",
+    "pg_multixact",
+    "pg_commit_ts",
+    "pg_tblspc",
+];
+/// How deep these are: pg_tblspc/TABLESPACE/VERSION/DATABASE.
+pub const PAGED_DEPTH_MAX: u32 = 5;
+/// The name of the stamp in [`SAVED_DIRECTORY`].
 pub const STAMP_NAME: &str = "stamp";
 /// The name of the list of places there. It is there while any snapshot exists.
 pub const PLACES_NAME: &str = "places";

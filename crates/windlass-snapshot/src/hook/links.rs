@@ -22,7 +22,9 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, StatxFlags, linkat, open, statat, statx};
 use rustix::io::Errno;
 use windlass_engine::durable;
-use windlass_image::layout::hook::{FileKey, FileLink, PLACES_NAME, SAVED_DIRECTORY};
+use windlass_image::layout::hook::{
+    FileKey, FileLink, PLACES_NAME, SAVED_DIRECTORY, SAVED_IN_TABLESPACE,
+};
 
 use super::control::{identity, key_of};
 use super::error::{HookError, HookIo};
@@ -31,7 +33,6 @@ use super::untouched::listed_places;
 
 const PRIVATE_MODE: u32 = 0o600;
 const IN_DATA: &str = SAVED_DIRECTORY;
-const IN_TABLESPACE: &str = "windlass";
 const TABLESPACES: &str = "pg_tblspc";
 
 /// The links of a snapshot that is being made. They are removed unless it is kept.
@@ -350,7 +351,7 @@ fn place(data: &Path, base: &Path) -> Result<PathBuf, HookError> {
         return Ok(data.join(IN_DATA));
     }
     let location = link.canonicalize().doing("resolve", &link)?;
-    Ok(location.join(IN_TABLESPACE))
+    Ok(location.join(SAVED_IN_TABLESPACE))
 }
 
 /// Removes a directory of links.

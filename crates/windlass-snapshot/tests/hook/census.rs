@@ -1,7 +1,7 @@
 //! No write escapes the hook: every byte that a snapshot shows stays the same, whatever the server
 //! does.
 
-use windlass_testkit::installed::all_versions;
+use windlass_testkit::installed::hooked_versions;
 use windlass_testkit::postgres::{PrivateCluster, succeed};
 
 use crate::support::{Snapshot, Source, sums};
@@ -73,7 +73,7 @@ fn transactions(server: &PrivateCluster) {
 
 #[test]
 fn no_write_to_a_file_of_a_snapshot_escapes_the_hook() {
-    for (major, bin) in all_versions() {
+    for (major, bin) in hooked_versions() {
         let source = Source::start_with(&bin, &["max_prepared_transactions = 5"]);
         let space = source.place.path().join("space");
         std::fs::create_dir(&space).unwrap();

@@ -1,4 +1,5 @@
-//! What comes in place of the server's calls. Each preserves what it must, and then makes the call.
+//! What comes in place of the calls of the server and its modules. Each preserves what it must, and
+//! then makes the call.
 //!
 //! `truncate` to nothing is how the server empties a file that it is about to remove. If a snapshot
 //! has the file, an empty file takes its name. So not one page is copied, however large it is.
@@ -11,6 +12,9 @@ use libc::{iovec, mode_t, off64_t, size_t, ssize_t};
 
 use crate::elf::Replacement;
 use crate::guard::{Entered, enter};
+use crate::module_calls::{
+    dlopen, linkat, mkdirat, pwritev2, renameat2, sendfile, splice, symlinkat,
+};
 use crate::shared;
 use crate::system;
 
@@ -26,8 +30,9 @@ macro_rules! by {
     };
 }
 
-/// The calls that change files, as PostgreSQL 14 to 18 import them, and their relatives.
-pub(crate) static TABLE: [Replacement; 20] = [
+/// The calls that change files, as PostgreSQL 14 to 18 and modules import them, and the one that
+/// loads a module.
+pub(crate) static TABLE: [Replacement; 28] = [
     one(&[c"pwrite", c"pwrite64"], by!(pwrite)),
     one(&[c"pwritev", c"pwritev64"], by!(pwritev)),
     one(&[c"write"], by!(write)),
@@ -51,6 +56,14 @@ pub(crate) static TABLE: [Replacement; 20] = [
     one(&[c"rmdir"], by!(rmdir)),
     one(&[c"unlinkat"], by!(unlinkat)),
     one(&[c"renameat"], by!(renameat)),
+    one(&[c"renameat2"], by!(renameat2)),
+    one(&[c"linkat"], by!(linkat)),
+    one(&[c"symlinkat"], by!(symlinkat)),
+    one(&[c"mkdirat"], by!(mkdirat)),
+    one(&[c"pwritev2", c"pwritev64v2"], by!(pwritev2)),
+    one(&[c"sendfile", c"sendfile64"], by!(sendfile)),
+    one(&[c"splice"], by!(splice)),
+    one(&[c"dlopen"], by!(dlopen)),
 ];
 
 const fn one(names: &'static [&'static CStr], by: fn() -> *const c_void) -> Replacement {
@@ -58,7 +71,7 @@ const fn one(names: &'static [&'static CStr], by: fn() -> *const c_void) -> Repl
 }
 
 /// What a call does with a name.
-enum Name {
+pub(crate) enum Name {
     /// It comes, or a directory goes.
     Made(c_int, *const c_char),
     /// It goes, or leads to another file.
@@ -66,7 +79,7 @@ enum Name {
 }
 
 /// Makes a call that changes names only: nobody makes one while the server is paused.
-fn named<T>(names: &[Name], call: impl FnOnce() -> T) -> T {
+pub(crate) fn named<T>(names: &[Name], call: impl FnOnce() -> T) -> T {
     let Some(entered) = enter() else {
         return call();
     };
@@ -85,7 +98,12 @@ fn named<T>(names: &[Name], call: impl FnOnce() -> T) -> T {
     entered.call(call)
 }
 
-fn written<T>(fd: c_int, bytes: size_t, offset: Option<off64_t>, call: impl FnOnce() -> T) -> T {
+pub(crate) fn written<T>(
+    fd: c_int,
+    bytes: size_t,
+    offset: Option<off64_t>,
+    call: impl FnOnce() -> T,
+) -> T {
     let Some(entered) = enter() else {
         return call();
     };
@@ -153,7 +171,7 @@ unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssi
 
 /// A regular file behind a descriptor. A call that writes elsewhere may block for as long as it
 /// likes.
-fn regular(fd: c_int) -> Option<system::Stat> {
+pub(crate) fn regular(fd: c_int) -> Option<system::Stat> {
     if fd <= STANDARD_LAST {
         return None;
     }
@@ -164,7 +182,7 @@ fn regular(fd: c_int) -> Option<system::Stat> {
 }
 
 /// How many bytes the parts have together.
-unsafe fn length(parts: *const iovec, count: c_int) -> usize {
+pub(crate) unsafe fn length(parts: *const iovec, count: c_int) -> usize {
     let Ok(count) = usize::try_from(count) else {
         return 0;
     };

@@ -22,11 +22,15 @@ pub(crate) struct Entered {
     errno: c_int,
 }
 
-/// Enters a call. `None` if there is no memory: then the call goes on as it is.
+/// Enters a call. `None` if there is no memory, or if it is not the server that calls but a thread
+/// of a module: then the call goes on as it is.
 pub(crate) fn enter() -> Option<Entered> {
     let memory = shared::memory()?;
+    if !shared::is_own_thread() {
+        return None;
+    }
     let errno = system::errno();
-    // SAFETY: the process has one thread, and nobody else uses its state now. A signal handler that
+    // SAFETY: no other thread gets here, and nobody else uses the state now. A signal handler that
     // comes in between only counts the depth.
     let own = unsafe { &mut *shared::own() };
     if !own.joined {

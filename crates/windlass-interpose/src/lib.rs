@@ -1,7 +1,8 @@
 //! The write hook: a module that PostgreSQL 14 to 18 loads, and that sees each call by which the
-//! server changes a file.
+//! server, or a module of it, changes a file.
 //!
 //!   postmaster --_PG_init--> shared memory mapped, calls of the executable replaced --fork--> all
+//!   dlopen ----------------> calls of the new module replaced
 //!   pwrite, ftruncate, ... --enter--> preserve the pages that a snapshot needs --> the call itself
 //!
 //! windlass-layout (`hook`) has the protocol, which the controller outside of the server shares.
@@ -11,8 +12,8 @@
 //! - Nothing here allocates or panics, and nothing waits for longer than three seconds. With a
 //!   durable snapshot a page waits while another process syncs its extent, for thirty at most.
 //! - The caller sees the result and the error number of its own call, and nothing else.
-//! - Only the executable that loads the module at its start is changed: no program that it starts,
-//!   no library.
+//! - Only the executable that loads the module at its start is changed, and the server's other
+//!   modules: no program that it starts, no other library, no thread of a module.
 //! - Without the shared memory nothing is changed at all.
 //!
 //! The standard library is linked because the linker needs its panic handler, and to ask which
@@ -28,6 +29,7 @@ mod elf;
 mod graves;
 mod guard;
 mod module;
+mod module_calls;
 mod pages;
 mod recover;
 mod saved;

@@ -87,7 +87,7 @@ pub extern "C" fn _PG_init() {
     let watched = unsafe { libc::pthread_atfork(None, None, Some(shared::forked)) == 0 };
     // SAFETY: the handler only writes one word of the shared memory.
     let watched = watched && unsafe { libc::atexit(shared::ended) == 0 };
-    if !watched || elf::replace(&calls::TABLE) == 0 {
+    if !watched || !elf::replace(&calls::TABLE) {
         system::say(b"windlass: the write hook is not active: the program cannot be changed\n");
         return;
     }

@@ -15,7 +15,7 @@
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int};
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use windlass_layout::hook::{
     AREA_BYTES_AT, CLUSTER_BYTES_AT, CONTROL_BYTES, CONTROL_DIRECTORY, CONTROL_NAME_BYTES,
@@ -31,6 +31,8 @@ const CONTROL_FILE_BYTES: usize = 8192;
 const PRIVATE_MODE: u32 = 0o600;
 
 static WORDS_AT: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+/// The thread in which the server itself runs. Modules may have others.
+static THREAD: AtomicU64 = AtomicU64::new(0);
 
 /// What belongs to this process alone.
 pub(crate) struct Own {
@@ -47,7 +49,7 @@ pub(crate) struct Own {
 
 struct OneThread(UnsafeCell<Own>);
 
-// SAFETY: a server process has one thread.
+// SAFETY: only the thread in which the server runs uses it.
 unsafe impl Sync for OneThread {}
 
 static OWN: OneThread = OneThread(UnsafeCell::new(Own {
@@ -71,6 +73,25 @@ pub(crate) fn memory() -> Option<Memory<'static>> {
     }
     // SAFETY: so many words are mapped, for as long as the process lives.
     Memory::new(unsafe { core::slice::from_raw_parts(words, WORDS) })
+}
+
+/// Whether this is the thread in which the server runs.
+pub(crate) fn is_own_thread() -> bool {
+    THREAD.load(Ordering::Relaxed) == this_thread()
+}
+
+fn this_thread() -> libc::pthread_t {
+    // SAFETY: the call only answers.
+    unsafe { libc::pthread_self() }
+}
+
+/// Gives up every snapshot, because a module writes that cannot be seen.
+pub(crate) fn cannot_see() {
+    system::say(b"windlass: every snapshot is lost: a module cannot be changed\n");
+    if let Some(memory) = memory() {
+        let (cause, errno) = (Cause::Unseen, 0);
+        lose_all(memory, Fault { cause, errno }, saved::forget);
+    }
 }
 
 /// Maps the memory of the server whose data directory is the current one. False if that is
@@ -254,6 +275,7 @@ fn header_bytes() -> [u8; 8] {
 pub(crate) fn begin() {
     let Some(memory) = memory() else { return };
     memory.note_start();
+    THREAD.store(this_thread(), Ordering::Relaxed);
     // SAFETY: the server has one thread, and no call of it is under way.
     let own = unsafe { &mut *own() };
     own.control = system::stat_at(c"global/pg_control").map(|stat| stat.key);
@@ -342,6 +364,7 @@ pub(crate) fn join(memory: Memory<'_>, own: &mut Own) {
 
 /// The child of a fork has no place yet. The store's descriptor is shared and stays.
 pub(crate) unsafe extern "C" fn forked() {
+    THREAD.store(this_thread(), Ordering::Relaxed);
     // SAFETY: the child has one thread.
     let own = unsafe { &mut *own() };
     own.process = Process::new();

@@ -15,6 +15,11 @@ pub enum Obstacle {
         /// What was found.
         said: String,
     },
+    /// A module of the server may change files unseen by the hook.
+    Unseen {
+        /// What was found.
+        said: String,
+    },
     /// The method cannot keep a limit.
     NoLimits,
     /// The method begins with a checkpoint, and none was wanted.
@@ -34,7 +39,7 @@ impl fmt::Display for Obstacle {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OtherDatabase => out.write_str("databases of this kind do not have it"),
-            Self::NoHook { said } => out.write_str(said),
+            Self::NoHook { said } | Self::Unseen { said } => out.write_str(said),
             Self::NoLimits => out.write_str("it cannot keep a limit"),
             Self::NeedsCheckpoint => out.write_str("it begins with a checkpoint"),
             Self::NoClones { from, into, said } => write!(

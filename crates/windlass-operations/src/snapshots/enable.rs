@@ -139,6 +139,7 @@ fn checked(
     if !active && preload.running.contains(&library) {
         return Err(SnapshotError::Inactive { data: data.into() }.into());
     }
+    hook::check_modules(data).map_err(SnapshotError::from)?;
     Ok(Enabled {
         library: Some(library),
         changed,

@@ -19,6 +19,7 @@ use memmap2::{MmapOptions, MmapRaw};
 use windlass_image::layout::hook::{CONTROL_BYTES, CONTROL_DIRECTORY, FileKey, Memory, Waiter};
 
 use super::error::{HookError, HookIo};
+use super::libraries::Libraries;
 use crate::cluster::CONTROL_PATH;
 
 /// How long the controller waits for a process of the server to leave its call.
@@ -146,7 +147,8 @@ impl Control {
         Ok(self.file.metadata().doing("examine", &self.path)?.ino())
     }
 
-    /// Fails unless the server runs now, and every process of it writes through the hook.
+    /// Fails unless the server runs now, and everything that every process of it writes goes through
+    /// the hook.
     pub(crate) fn check_server(&self) -> Result<(), HookError> {
         let not_loaded = || HookError::NotLoaded {
             data: self.data.clone(),
@@ -156,9 +158,12 @@ impl Control {
         let children = std::fs::read_to_string(&children).doing("read", Path::new(&children))?;
         let children = children.split_whitespace();
         let children = children.filter_map(|pid| pid.parse().ok());
+        let mut libraries = Libraries::default();
         for pid in std::iter::once(first).chain(children) {
-            if self.is_mapped_by(pid) == Some(false) {
-                return Err(not_loaded());
+            match self.mapped_by(pid) {
+                Some((false, _)) => return Err(not_loaded()),
+                Some((true, maps)) => libraries.examine(pid, &maps)?,
+                None => {}
             }
         }
         Ok(())
@@ -178,18 +183,19 @@ impl Control {
         Ok(pid.filter(|pid| Path::new(&format!("/proc/{pid}")).exists()))
     }
 
-    /// Whether a process has the memory; `None` if the process has ended.
+    /// Whether a process has the memory, and its list of mappings; `None` if it has ended.
     ///
     /// The system gives the list of mappings in pieces. The list of a process that ends meanwhile
     /// stops in its middle, so a list without the memory counts only if there was a list after it.
-    fn is_mapped_by(&self, pid: u32) -> Option<bool> {
+    fn mapped_by(&self, pid: u32) -> Option<(bool, String)> {
         let shown = self.path.display().to_string();
         let list = || std::fs::read_to_string(format!("/proc/{pid}/maps")).ok();
-        if list()?.contains(&shown) {
-            return Some(true);
+        let found = list()?;
+        if found.contains(&shown) {
+            return Some((true, found));
         }
         let after = list()?;
-        (!after.is_empty()).then(|| after.contains(&shown))
+        (!after.is_empty()).then(|| (after.contains(&shown), after))
     }
 
     /// Whether a server runs that writes through the hook, and that has looked at what there was
@@ -198,7 +204,7 @@ impl Control {
         let Ok(Some(first)) = self.first_process() else {
             return false;
         };
-        first == self.memory().first_process() && self.is_mapped_by(first) == Some(true)
+        first == self.memory().first_process() && self.mapped_by(first).is_some_and(|(is, _)| is)
     }
 }
 

@@ -170,11 +170,7 @@ fn bracketed(
     let published = match journal {
         None => publish_at_once(locked, request, filled)?,
         Some(journal) => {
-            let window = Window {
-                bracket: &bracket,
-                taken: &mut taken,
-                into: &mut into,
-            };
+            let window = Window::new(&bracket, &mut taken, &mut into);
             publish_in_pause((locked, journal, number), request, window, filled)?
         }
     };

@@ -17,6 +17,14 @@ pub enum HookError {
         /// The data directory.
         data: PathBuf,
     },
+    /// A module of the server changes files in a way that the hook cannot follow.
+    #[error("{library}, a module of the server, may change files by {call}, which the hook does not see", library = library.display())]
+    Unseen {
+        /// The module's file.
+        library: PathBuf,
+        /// The call that it imports.
+        call: String,
+    },
     /// The file with the shared memory is not what a hook makes.
     #[error("{path} is not the memory of a hook that this user may use", path = path.display())]
     Foreign {

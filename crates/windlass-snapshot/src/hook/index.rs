@@ -50,11 +50,7 @@ struct Room {
 
 impl Room {
     /// Allocates room for so many files and blocks.
-    fn allocate(
-        locked: &Locked<'_>,
-        files: u32,
-        blocks: u64,
-    ) -> Result<Self, HookError> {
+    fn allocate(locked: &Locked<'_>, files: u32, blocks: u64) -> Result<Self, HookError> {
         let records = index_records(files).ok_or(HookError::TooLarge)?;
         let cells = u32::try_from(blocks).map_err(|_| HookError::TooLarge)?;
         let index = locked.allocate(u64::from(records) * FILE_WORDS as u64, &[])?;

@@ -10,9 +10,17 @@ use super::error::HookError;
 /// Whether every process of the server on a data directory writes through the hook.
 pub fn is_active(data: &Path) -> Result<bool, HookError> {
     match Control::open(data).and_then(|control| control.check_server()) {
-        Ok(()) => Ok(true),
+        Ok(()) | Err(HookError::Unseen { .. }) => Ok(true),
         Err(HookError::NotLoaded { .. } | HookError::Version { .. }) => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+/// Fails if a module of the server on a data directory could change files unseen by the hook.
+pub fn check_modules(data: &Path) -> Result<(), HookError> {
+    match Control::open(data).and_then(|control| control.check_server()) {
+        Err(error @ HookError::Unseen { .. }) => Err(error),
+        _ => Ok(()),
     }
 }
 

@@ -80,6 +80,9 @@ impl Maker for PostgresHook {
         let data = &self.cluster.facts().data_directory;
         match Control::open(data).and_then(|control| control.check_server()) {
             Ok(()) => Ok(None),
+            Err(error @ HookError::Unseen { .. }) => Ok(Some(Obstacle::Unseen {
+                said: error.to_string(),
+            })),
             Err(
                 error @ (HookError::NotLoaded { .. }
                 | HookError::Foreign { .. }

@@ -37,9 +37,9 @@ pub(super) struct Published<'a> {
 
 /// What was taken, and of what.
 pub(super) struct Window<'a, 'l> {
-    pub(super) bracket: &'a Bracket,
-    pub(super) taken: &'a mut Taken,
-    pub(super) into: &'a mut Into<'l>,
+    bracket: &'a Bracket,
+    taken: &'a mut Taken,
+    into: &'a mut Into<'l>,
 }
 
 /// Publishes a snapshot whose files have links. Nobody has to wait.
@@ -81,7 +81,15 @@ pub(super) fn publish_in_pause<'a>(
     })
 }
 
-impl Window<'_, '_> {
+impl<'a, 'l> Window<'a, 'l> {
+    pub(super) fn new(bracket: &'a Bracket, taken: &'a mut Taken, into: &'a mut Into<'l>) -> Self {
+        Self {
+            bracket,
+            taken,
+            into,
+        }
+    }
+
     /// Forgets names that are gone. Returns how many names were looked at.
     fn renew(
         &mut self,
@@ -102,7 +110,9 @@ impl Window<'_, '_> {
             None => roll.paths(),
         };
         let data: &Path = &self.bracket.cluster().data_directory;
-        let mut new = self.taken.renew_names(roll, &paths, (data, self.into))?;
+        let mut new = self
+            .taken
+            .renew_names(roll, &paths, (data, &mut *self.into))?;
         if filled.amend(&new).is_err() {
             new.extend(&self.taken.tracked);
             filled.refill(&new)?;

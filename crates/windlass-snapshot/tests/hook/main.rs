@@ -14,6 +14,7 @@ mod failure;
 mod killed;
 mod life;
 mod limits;
+mod modules;
 mod names;
 mod processes;
 mod regression;

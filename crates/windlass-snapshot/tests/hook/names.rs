@@ -108,6 +108,35 @@ fn a_snapshot_without_links_keeps_what_the_server_removes() {
 }
 
 #[test]
+fn a_snapshot_through_the_backup_api_has_no_links_of_many_files_either() {
+    let mut source = source();
+    let snapshot = source.late_window("one");
+    let made = &snapshot.made;
+    assert!(
+        made.linked_files > 1000 && made.files_in_pause < 50,
+        "{made:?}"
+    );
+    assert!(made.writers_stopped_seconds > 0.0, "{made:?}");
+    let place = source.server.data().join("pg_subtrans/windlass");
+    let names = std::fs::read_dir(place)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    let names: Vec<_> = names
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect();
+    assert!(names.iter().all(|name| !name.ends_with("-1")), "{names:?}");
+    let before = sums(&snapshot.directory);
+    remove(&source);
+    assert!(graves(&source).len() > 100, "a database and more");
+    assert_eq!(sums(&snapshot.directory), before);
+    source.server.stop("fast");
+    source.server.run();
+    assert_eq!(sums(&snapshot.directory), before);
+    hook::remove(&snapshot.directory).unwrap();
+    assert!(graves(&source).is_empty());
+}
+
+#[test]
 fn the_files_of_a_tablespace_that_was_dropped_go_with_the_snapshot() {
     let source = source();
     let snapshot = source.late("one");
@@ -228,7 +257,7 @@ fn grow(source: &Source, is_over: &AtomicBool) {
 
 #[test]
 fn a_pause_sees_what_has_come_and_grown_since_the_files_were_listed() {
-    let source = Source::start(DEFAULT_BIN.as_ref());
+    let mut source = Source::start(DEFAULT_BIN.as_ref());
     let rows = "SELECT i, md5(i::text) AS x FROM generate_series(1, 3000) i";
     let sql = format!("CREATE TABLE a AS {rows}");
     source.server.sql("postgres", &sql);
@@ -238,9 +267,10 @@ fn a_pause_sees_what_has_come_and_grown_since_the_files_were_listed() {
     let is_over = AtomicBool::new(false);
     let made: Vec<_> = std::thread::scope(|scope| {
         scope.spawn(|| grow(&source, &is_over));
-        let made = (0..6).map(|turn| match turn % 2 {
+        let made = (0..9).map(|turn| match turn % 3 {
             0 => source.late(&format!("s{turn}")),
-            _ => source.pause(&format!("s{turn}")),
+            1 => source.pause(&format!("s{turn}")),
+            _ => source.late_window(&format!("s{turn}")),
         });
         let made = made.collect();
         is_over.store(true, Ordering::Relaxed);
@@ -248,7 +278,12 @@ fn a_pause_sees_what_has_come_and_grown_since_the_files_were_listed() {
     });
     let busiest = made.iter().map(|it: &Snapshot| it.made.files_in_pause);
     assert!(busiest.max().unwrap_or(0) > 0);
+    // All files of each are there, under their own names or in the graveyards.
+    source.server.stop("fast");
+    source.server.run();
     for snapshot in &made {
+        let lost = hook::state(&snapshot.directory).unwrap().lost;
+        assert_eq!(lost, None, "{:?}", snapshot.made);
         let view = source.view(snapshot);
         // Each turn adds its rows as a whole.
         let sql = "SELECT (count(*) - 3000) % 2000, sum(length(x)) FROM a";

@@ -80,6 +80,13 @@ impl Source {
         self.try_made(name, HookStart::Pause, request)
     }
 
+    /// One through the backup API that has no links.
+    pub fn late_window(&self, name: &str) -> Snapshot {
+        let request = (HookLimits::default(), false, 0);
+        let made = self.try_made(name, HookStart::Checkpoint, request);
+        made.unwrap()
+    }
+
     pub fn try_snapshot(&self, name: &str, start: HookStart) -> Result<Snapshot, HookError> {
         self.try_limited(name, start, HookLimits::default())
     }

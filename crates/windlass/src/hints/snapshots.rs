@@ -110,6 +110,13 @@ fn of_method(error: &SnapshotError) -> Option<String> {
             "`windlass snapshot enable DATABASE` prepares the server, which must start again after \
              that. Without --method and --checkpoint none, Windlass takes another method."
         }
+        SnapshotError::Method {
+            obstacle: Obstacle::Unseen { .. },
+            ..
+        } => {
+            "Take the module out of shared_preload_libraries and of whatever loads it later, or \
+             leave --method out: then Windlass takes another method."
+        }
         SnapshotError::Method { method, .. } if *method == Method::Hook => {
             "Leave --method out: then Windlass takes a method that the database has."
         }

@@ -1,0 +1,94 @@
+//! Whether a running server has a module that could change its files unseen by the hook.
+//!
+//!   mapped by a process --> defines Pg_magic_func? --> imports a call that nobody can follow?
+//!
+//! The hook replaces the calls that modules make, whenever they are loaded. What it cannot follow is
+//! a write that the system makes later, for somebody who only asked for it.
+//!
+//! Never does: look into libraries that are no modules. Those of the system write no data files.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use object::{Object, ObjectSymbol, ReadCache};
+
+use super::error::HookError;
+
+/// What every module of PostgreSQL defines.
+const MODULE: &str = "Pg_magic_func";
+
+/// Calls that have files written later.
+const UNSEEN: [&str; 8] = [
+    "aio_write",
+    "aio_write64",
+    "lio_listio",
+    "lio_listio64",
+    "io_submit",
+    "io_uring_enter",
+    "io_uring_submit",
+    "io_uring_submit_and_wait",
+];
+
+/// The libraries of a server. Each is looked into once.
+#[derive(Default)]
+pub(crate) struct Libraries {
+    known: HashSet<PathBuf>,
+}
+
+impl Libraries {
+    /// Looks at what a process has mapped, as /proc shows it. Fails if a module writes unseen.
+    pub(crate) fn examine(&mut self, process: u32, maps: &str) -> Result<(), HookError> {
+        for path in mapped(maps) {
+            if !self.known.insert(path.to_owned()) {
+                continue;
+            }
+            // The server may see another root directory.
+            let within = format!("/proc/{process}/root{}", path.display());
+            if let Some(call) = unseen(Path::new(&within)) {
+                let library = path.to_owned();
+                return Err(HookError::Unseen { library, call });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The files whose code is mapped.
+fn mapped(maps: &str) -> impl Iterator<Item = &Path> {
+    let code = maps.lines().filter(|line| line.contains(" r-xp "));
+    code.filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])))
+}
+
+/// By which call a module writes unseen. `None` also for a file that is gone, or no library.
+fn unseen(path: &Path) -> Option<String> {
+    let cache = ReadCache::new(std::fs::File::open(path).ok()?);
+    let library = object::File::parse(&cache).ok()?;
+    let mut call = None;
+    let mut is_module = false;
+    for symbol in library.dynamic_symbols() {
+        let Ok(name) = symbol.name() else { continue };
+        is_module |= symbol.is_definition() && name == MODULE;
+        if symbol.is_undefined() && UNSEEN.contains(&name) {
+            call = Some(name.to_owned());
+        }
+    }
+    call.filter(|_| is_module)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_of_a_process_is_found_in_its_mappings() {
+        let maps = "\
+            55d0c0a00000-55d0c0b00000 r-xp 00000000 08:01 12   /usr/bin/a server\n\
+            7f0000000000-7f0000001000 rw-p 00000000 08:01 13   /usr/lib/data.so\n\
+            7f0000002000-7f0000003000 r-xp 00000000 00:00 0    [vdso]\n";
+        assert_eq!(
+            mapped(maps).collect::<Vec<_>>(),
+            [Path::new("/usr/bin/a server")]
+        );
+        assert_eq!(unseen(Path::new("/usr/bin/env")), None);
+    }
+}

@@ -103,13 +103,15 @@ write_as_before() {
     snapshot_sql CHECKPOINT >/dev/null
 }
 
-# What five snapshots keep of the same updates, beside what one keeps: each page once.
+# What five snapshots keep of the same updates, beside what one keeps: each page once. Both begin with tables without dead rows.
 compare_space() {
     local alone name
+    settle_tables
     take_snapshot alone >/dev/null
     write_as_before
     alone=$(list_field alone grown_bytes)
     drop_snapshots alone
+    settle_tables
     for name in s1 s2 s3 s4 s5; do take_snapshot "$name" >/dev/null; done
     write_as_before
     record "space of five, to the oldest alone" "$(quotient "$(list_field s1 grown_bytes)" "$alone" 3)"
@@ -179,33 +181,74 @@ revert_pages() {
     drop_snapshots back
 }
 
-snapshot_round() {
-    local name
+# settle_tables: each phase begins with tables without dead rows, and right after a checkpoint, for the first change of a page after one writes
+# the whole page to the log, with or without snapshots.
+settle_tables() {
+    snapshot_sql "VACUUM pgbench_branches, pgbench_tellers, pgbench_accounts" >/dev/null
+    snapshot_sql "TRUNCATE pgbench_history" >/dev/null
+    snapshot_sql CHECKPOINT >/dev/null
+}
+
+# phase NAME: its first seconds, and what comes after them.
+phase() {
+    record_phase "$1, first seconds" "$first_seconds"
+    record_phase "$1" "$seconds"
+}
+
+phase_plain() {
     snapshots_start
-    snapshot_tps "$first_seconds" >/dev/null
-    record_phase plain "$seconds"
+    settle_tables
+    phase plain
     cluster_stop "$snapshot_cluster"
+}
+
+phase_loaded() {
+    settle_tables
+    phase loaded
+}
+
+phase_one() {
+    settle_tables
+    take_snapshot s1 >/dev/null
+    phase one
+}
+
+phase_five() {
+    local name
+    settle_tables
+    for name in s2 s3 s4 s5; do take_snapshot "$name" >/dev/null; done
+    phase five
+    drop_snapshots s2 s3 s4 s5
+}
+
+phase_durable() {
+    settle_tables
+    take_snapshot durable --durable >/dev/null
+    phase durable
+    drop_snapshots durable
+}
+
+# What a phase is compared with comes before it and after it, so that a machine that becomes slower meets both.
+snapshot_round() {
+    phase_plain
     snapshots_start "$snapshot_library"
-    snapshot_tps "$first_seconds" >/dev/null
-    record_phase loaded "$seconds"
+    phase_loaded
+    phase_one
+    phase_five
+    settle_tables
+    phase one
+    drop_snapshots s1
+    phase_durable
+    phase_loaded
     record_creation "checkpoint, idle" --checkpoint fast
     record_creation "pause, idle" --checkpoint none
     under_load 20 creations_under_load
-    take_snapshot s1 >/dev/null
-    record_phase "one, first seconds" "$first_seconds"
-    record_phase one "$seconds"
-    for name in s2 s3 s4 s5; do take_snapshot "$name" >/dev/null; done
-    snapshot_tps "$first_seconds" >/dev/null
-    record_phase five "$seconds"
-    drop_snapshots s1 s2 s3 s4 s5
-    take_snapshot durable --durable >/dev/null
-    record_phase durable "$seconds"
-    drop_snapshots durable
     compare_space
     drop_a_table
     open_a_view
     revert_pages
     cluster_stop "$snapshot_cluster"
+    phase_plain
 }
 
 bench_snapshots() {

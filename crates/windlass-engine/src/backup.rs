@@ -51,7 +51,7 @@ use crate::shared::{Shared, spawn};
 pub use class::PageClass;
 use compressor::{Chunk, Compressor};
 pub use encoding::{Encoded, FrameEncoder, PageCounts};
-pub use pages::{PageHook, Pages};
+pub use pages::{FileClasses, PageHook, Pages};
 use reader::{Filled, Reader};
 pub(crate) use sealing::READ_BYTES;
 use source::{Cutter, Outcomes, SourceFile, Uncut, Unit};

@@ -77,7 +77,7 @@ pub use windlass_media as media;
 
 pub use adaptive::{CodecChange, CodecRange, CodecUse, CompressionReport, Controller, Observation};
 pub use backup::{
-    BackupRun, Encoded, FileContent, FileOutcome, FileSpec, FrameEncoder, Missing, PageClass,
+    BackupRun, Encoded, FileClasses, FileContent, FileOutcome, FileSpec, FrameEncoder, Missing, PageClass,
     PageCounts, PageHook, Pages, Stopper,
 };
 pub use bounded::{

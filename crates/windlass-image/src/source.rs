@@ -16,7 +16,8 @@ use std::sync::Arc;
 
 use windlass_engine::media::{FileEntry, FileKind, FileNo, FileTable, fitted};
 use windlass_engine::{
-    BackupRun, EngineError, FileContent, FileOutcome, FileSpec, Missing, ReadAt,
+    BackupRun, EngineError, FileClasses, FileContent, FileOutcome, FileSpec, Missing, PageClass,
+    ReadAt,
 };
 
 use crate::error::ImageError;
@@ -78,6 +79,19 @@ impl ImageSource {
     /// Adds all files of the image to a run that has no others.
     pub fn push(&self, run: &mut BackupRun) -> Result<(), EngineError> {
         self.specs().try_for_each(|spec| run.push(spec))
+    }
+
+    /// Says of each file how its pages are laid out; `None` if that is not known. Call it before the
+    /// files are added.
+    pub fn classify(
+        &self,
+        run: &mut BackupRun,
+        of: impl Fn(&FileEntry) -> Option<Arc<PageClass>>,
+    ) {
+        let files = self.entries();
+        let files = files.filter(|(_, entry)| entry.kind == FileKind::File);
+        let classes = files.filter_map(|(file, entry)| Some((file, of(entry)?)));
+        run.set_hook(Arc::new(classes.collect::<FileClasses>()));
     }
 
     /// The file table of the new set, once the run has read everything (`drain`). It says of every

@@ -91,7 +91,7 @@ impl Sample {
 }
 
 /// Where a class is in the list. Files of one relation have the same one.
-fn index_of(classes: &mut Vec<Arc<PageClass>>, class: &Arc<PageClass>) -> usize {
+pub(crate) fn index_of(classes: &mut Vec<Arc<PageClass>>, class: &Arc<PageClass>) -> usize {
     let known = classes.iter().position(|one| Arc::ptr_eq(one, class));
     known.unwrap_or_else(|| {
         classes.push(Arc::clone(class));

@@ -12,18 +12,18 @@
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use windlass_engine::media::{FileNo, SetId, fitted};
+use windlass_engine::media::{FileNo, PageLayout, SetId, fitted};
 use windlass_engine::{
-    BackupOptions, BackupRun, Cancel, Device, EngineError, FileContent, FileSpec, Missing,
-    Progress, RunReport,
+    BackupOptions, BackupRun, Cancel, Device, EngineError, FileClasses, FileContent, FileSpec,
+    Missing, PageClass, Progress, RunReport,
 };
 
 use crate::error::LabError;
-use crate::sample::places;
+use crate::sample::{index_of, places};
 
 /// Bytes that are read in order at each place.
 const RUN_BYTES: u64 = 16 << 20;
@@ -35,6 +35,10 @@ pub struct TrialSource {
     files: Vec<(PathBuf, u64)>,
     /// File, offset, bytes.
     runs: Vec<(usize, u64, u64)>,
+    /// How pages of the files are laid out.
+    layouts: Vec<PageLayout>,
+    /// Which of the layouts the pages of a file have, if that is known.
+    layout_of: Vec<Option<usize>>,
 }
 
 impl TrialSource {
@@ -67,6 +71,31 @@ impl TrialSource {
         Ok(source)
     }
 
+    /// Says of each file to which class its pages belong. Trials whose options have page-aware frames
+    /// take them apart.
+    #[must_use]
+    pub fn with_classes(mut self, class: impl Fn(&Path) -> Option<Arc<PageClass>>) -> Self {
+        let mut classes = Vec::new();
+        let files = self.files.iter();
+        let found = files.map(|(path, _)| Some(index_of(&mut classes, &class(path)?)));
+        self.layout_of = found.collect();
+        let layouts = classes.iter().map(|class| class.layout().clone());
+        self.layouts = layouts.collect();
+        self
+    }
+
+    /// The classes of the files. Each trial has new ones: what one codec gains is nothing to another.
+    fn classes(&self) -> FileClasses {
+        let layouts = self.layouts.iter().cloned();
+        let classes: Vec<_> = layouts.map(PageClass::new).map(Arc::new).collect();
+        let files = (0_usize..).zip(&self.layout_of);
+        let files = files.filter_map(|(file, layout)| {
+            let class = classes.get((*layout)?)?;
+            Some((FileNo(fitted(file)), Arc::clone(class)))
+        });
+        files.collect()
+    }
+
     /// Bytes that a trial reads.
     pub fn bytes(&self) -> u64 {
         self.runs.iter().map(|run| run.2).sum()
@@ -84,6 +113,7 @@ impl TrialSource {
         let progress = Arc::<Progress>::default();
         let set = SetId(*b"windlass's trial");
         let mut run = BackupRun::start(set, 0, options, devices, progress, cancel.clone())?;
+        run.set_hook(Arc::new(self.classes()));
         for (file, offset, bytes) in &self.runs {
             let (path, size) = &self.files[*file];
             let spec = FileSpec {

@@ -432,11 +432,14 @@ impl Job<'_> {
         self.may_take_pages_apart() && plan.check_pages().is_ok()
     }
 
-    /// Whether that is wanted. Nobody does it for snapshots and chains yet.
+    /// Whether that is wanted.
     fn may_take_pages_apart(&self) -> bool {
-        let is_postgres = matches!(self.name, DatabaseName::Postgres(_));
+        let is_postgres = match &self.fixed {
+            Some(fixed) => fixed.is_postgres(),
+            None => matches!(self.name, DatabaseName::Postgres(_)),
+        };
         let (choice, compression) = (self.request.pages, &self.request.compression);
-        choice.holds(is_postgres, compression) && self.fixed.is_none()
+        choice.holds(is_postgres, compression)
     }
 
     fn options_json(&self, plan: &BufferPlan) -> serde_json::Value {

@@ -2,9 +2,10 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_engine::Cancel;
+use windlass_engine::{Cancel, PageClass};
 use windlass_engine::media::Codec;
 use windlass_lab::{Sample, Speeds, measure_codecs, plain_files};
 use windlass_postgres::{Cluster, PageLayouts};
@@ -66,11 +67,18 @@ pub fn cluster_sample(
     (root, layouts): (&Path, &PageLayouts),
     bytes: u64,
 ) -> Result<Sample, OperationError> {
-    let class = |path: &Path| {
-        let path = path.strip_prefix(root).ok()?;
-        layouts.class(path.as_os_str().as_bytes()).cloned()
-    };
-    Ok(Sample::of_relations(files, bytes, class)?)
+    Ok(Sample::of_relations(files, bytes, |path| {
+        class_of(path, (root, layouts))
+    })?)
+}
+
+/// The class of the pages of a file of a cluster.
+pub(crate) fn class_of(
+    path: &Path,
+    (root, layouts): (&Path, &PageLayouts),
+) -> Option<Arc<PageClass>> {
+    let path = path.strip_prefix(root).ok()?;
+    layouts.class(path.as_os_str().as_bytes()).cloned()
 }
 
 /// The files of a cluster's relations, by its data directory.

@@ -283,6 +283,7 @@ fn set_of(case: &Case) -> Case {
         devices: vec![case.devices],
         block_bytes: vec![case.block_bytes],
         codecs: vec![case.codec.clone()],
+        pages: case.pages.clone().into_iter().collect(),
         sources: case.source.clone().into_iter().collect(),
         ..Axes::default()
     };

@@ -10,22 +10,24 @@
 mod bench;
 mod limit;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_engine::media::Codec;
-use windlass_engine::{Cancel, Outputs};
+use windlass_engine::{Cancel, Outputs, PageClass};
 use windlass_lab::{Settings, Tuned, state_directory};
 use windlass_model::Emulation;
-use windlass_postgres::Cluster;
+use windlass_postgres::{Cluster, PageLayouts};
 use windlass_sqlite::Database;
 
+use crate::backup::PageChoice;
 use crate::caller::Caller;
 use crate::database::DatabaseName;
 use crate::devices::{self, DeviceName};
 use crate::error::{DeviceError, OperationError};
 use crate::notice::Notice;
-use crate::sampled::cluster_files;
+use crate::sampled::{class_of, cluster_files};
 use crate::settings::Rates;
 use crate::stored::no_bucket;
 use crate::{outputs, privilege};
@@ -44,6 +46,8 @@ pub struct TuneRequest {
     pub to: Vec<String>,
     /// The codecs to choose from.
     pub codecs: Vec<Codec>,
+    /// Whether the backups will take pages apart.
+    pub pages: PageChoice,
     /// How long all trials together may take.
     pub budget: Duration,
     /// How much of the database all trials together may read.
@@ -172,9 +176,18 @@ pub fn tune(
     })
 }
 
+/// How the pages of a database are laid out.
+enum Layouts {
+    /// Those of the relations below a data directory.
+    Cluster(PathBuf, PageLayouts),
+    /// Those of the one file; `None` if it is empty.
+    File(Option<Arc<PageClass>>),
+}
+
 /// Where the bytes of the database are, and what no output may be.
 struct TunedDatabase {
     files: Vec<PathBuf>,
+    layouts: Layouts,
     volumes: usize,
     outputs: Outputs,
 }
@@ -183,21 +196,33 @@ impl TunedDatabase {
     fn find(name: &DatabaseName) -> Result<Self, OperationError> {
         match name {
             DatabaseName::Sqlite(path) => {
-                Database::open(path)?;
+                let layout = Database::open(path)?.page_layout()?;
+                let class = layout.map(|layout| Arc::new(PageClass::new(layout)));
                 Ok(Self {
                     files: vec![path.clone()],
+                    layouts: Layouts::File(class),
                     volumes: 1,
                     outputs: outputs::of_sqlite(path)?,
                 })
             }
             DatabaseName::Postgres(conninfo) => {
                 let cluster = Cluster::connect(conninfo)?;
+                let root = cluster.facts().data_directory.clone();
                 Ok(Self {
-                    files: cluster_files(&cluster.facts().data_directory)?,
+                    files: cluster_files(&root)?,
                     volumes: cluster.scan_volumes()?,
-                    outputs: outputs::of_cluster(&cluster.facts().data_directory)?,
+                    outputs: outputs::of_cluster(&root)?,
+                    layouts: Layouts::Cluster(root, cluster.page_layouts()?),
                 })
             }
+        }
+    }
+
+    /// The class of the pages of a file.
+    fn class(&self, path: &Path) -> Option<Arc<PageClass>> {
+        match &self.layouts {
+            Layouts::Cluster(root, layouts) => class_of(path, (root, layouts)),
+            Layouts::File(class) => class.clone(),
         }
     }
 }

@@ -3,7 +3,7 @@
 //!   pg_filenode.map -> pg_class ------> file number, kind of pages
 //!                      pg_attribute --> columns
 //!
-//! The server may be running, so catalogs and pages are of several moments. A layout decides how
+//! The files are those of a data directory, or of an image of one. The server may be running, so catalogs and pages are of several moments. A layout decides how
 //! short a page is stored, never what comes back. So a row that is not valid any more costs room
 //! only, and nothing here is an error.
 //!
@@ -15,13 +15,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use windlass_engine::PageClass;
 use windlass_media::PageLayout;
 use windlass_media::windlass_pages::{Column, Layout, PageSize};
 
+use crate::cluster_files::ClusterFiles;
 use crate::listing::Listing;
 use crate::names::{Fork, RelationFile, is_relation_directory};
 use crate::relations::RelationKind;
@@ -30,6 +31,7 @@ use crate::relations::catalog::{
 };
 use crate::relations::files::{CatalogForm, read_map, read_tuples};
 use crate::relations::heap::Tuple;
+use crate::relations::image::ClusterImage;
 use crate::relations::map::{FileMap, MAP_NAME};
 
 /// A relation with less than this shares frames with others, and stays as it is.
@@ -54,10 +56,49 @@ pub struct PageLayouts(HashMap<(Vec<u8>, u32), Arc<PageClass>>);
 /// How long relations are, by their directory and file number.
 type Sizes<'a> = HashMap<&'a [u8], BTreeMap<u32, u64>>;
 
+/// Files, with their paths below the data directory and their lengths.
+trait Files<'a>: Iterator<Item = (&'a [u8], u64)> + Clone {}
+impl<'a, I: Iterator<Item = (&'a [u8], u64)> + Clone> Files<'a> for I {}
+
+/// Where catalogs are read.
+pub(crate) enum Place<'a> {
+    /// A data directory.
+    Directory(&'a Path),
+    Image(&'a ClusterImage<'a>),
+}
+
+impl Place<'_> {
+    /// The map in a directory; `None` if it is not there, or makes no sense.
+    fn map(&self, home: &[u8]) -> Option<FileMap> {
+        match self {
+            Self::Directory(root) => read_map(&root.join(OsStr::from_bytes(home))).ok()?,
+            Self::Image(image) => image.map(std::str::from_utf8(home).ok()?).ok(),
+        }
+    }
+
+    /// Passes each tuple of a relation to `each`. `None` if it cannot be read.
+    fn tuples(
+        &self,
+        home: &[u8],
+        number: u32,
+        form: &CatalogForm,
+        each: &mut dyn FnMut(Tuple<'_>),
+    ) -> Option<()> {
+        match self {
+            Self::Directory(root) => {
+                read_tuples(&root.join(OsStr::from_bytes(home)), number, form, each).ok()
+            }
+            Self::Image(image) => {
+                let home = std::str::from_utf8(home).ok()?;
+                image.tuples(home, number, form, each).ok()
+            }
+        }
+    }
+}
+
 /// Where the catalogs are, and how to read them.
 pub(crate) struct Catalogs<'a> {
-    /// The data directory.
-    pub(crate) root: &'a Path,
+    pub(crate) place: Place<'a>,
     /// Name of this cluster's directory in a tablespace.
     pub(crate) version_directory: &'a [u8],
     pub(crate) form: &'a CatalogForm,
@@ -79,12 +120,32 @@ pub struct PageRelation {
 impl PageLayouts {
     /// Reads the catalogs of all databases that have large relations in `listing`.
     pub(crate) fn read(catalogs: &Catalogs<'_>, listing: &Listing) -> Self {
-        let relations = relations(catalogs, listing).into_iter();
+        Self::of_relations(relations(catalogs, files_of(listing)))
+    }
+
+    /// Reads the catalogs of an image. One that cannot be read has no layouts.
+    pub fn of_image(files: &dyn ClusterFiles) -> Self {
+        let image = ClusterImage::new(files);
+        let (Ok(control), Ok(major)) = (image.control(), image.major()) else {
+            return Self::default();
+        };
+        let version_directory = format!("PG_{major}_{}", control.catalog_version);
+        let catalogs = Catalogs {
+            place: Place::Image(&image),
+            version_directory: version_directory.as_bytes(),
+            form: &CatalogForm::of(major, &control),
+        };
+        let entries = files.files().0.iter();
+        let listed = entries.map(|entry| (entry.path.as_slice(), entry.bytes));
+        Self::of_relations(relations(&catalogs, listed))
+    }
+
+    fn of_relations(relations: Vec<(Relation, PageLayout)>) -> Self {
         let class = |(relation, layout): (Relation, PageLayout)| {
             let key = (relation.directory, relation.file_number);
             (key, Arc::new(PageClass::new(layout)))
         };
-        Self(relations.map(class).collect())
+        Self(relations.into_iter().map(class).collect())
     }
 
     /// The class of the pages of a file, by its path below the data directory; `None` if it is not
@@ -97,7 +158,7 @@ impl PageLayouts {
 
 /// The large relations in `listing`, the largest first.
 pub(crate) fn page_relations(catalogs: &Catalogs<'_>, listing: &Listing) -> Vec<PageRelation> {
-    let found = relations(catalogs, listing).into_iter();
+    let found = relations(catalogs, files_of(listing)).into_iter();
     let found = found.map(|(relation, layout)| PageRelation {
         path: relation.path(),
         name: relation.name,
@@ -109,12 +170,20 @@ pub(crate) fn page_relations(catalogs: &Catalogs<'_>, listing: &Listing) -> Vec<
     found
 }
 
-fn relations(catalogs: &Catalogs<'_>, listing: &Listing) -> Vec<(Relation, PageLayout)> {
+fn files_of(listing: &Listing) -> impl Files<'_> {
+    let entries = listing.entries().iter();
+    entries.map(|entry| (listing.path(entry), entry.bytes))
+}
+
+fn relations<'a>(
+    catalogs: &Catalogs<'_>,
+    files: impl Files<'a>,
+) -> Vec<(Relation, PageLayout)> {
     let mut found = Vec::new();
     if let Some(page_size) = PageSize::new(catalogs.form.page_bytes) {
-        let sizes = sizes(listing);
-        for entry in listing.entries() {
-            let home = listing.path(entry).strip_suffix(MAP_NAME);
+        let sizes = sizes(files.clone());
+        for (path, _) in files {
+            let home = path.strip_suffix(MAP_NAME);
             let Some(home) = home.and_then(|home| home.strip_suffix(b"/")) else {
                 continue;
             };
@@ -184,16 +253,15 @@ struct Database<'a> {
 
 impl Database<'_> {
     fn relations(&self) -> Option<Vec<Relation>> {
-        let (form, place) = (self.catalogs.form, self.place());
-        let map = read_map(&place).ok()??;
+        let (form, place, home) = (self.catalogs.form, &self.catalogs.place, self.home);
+        let map = place.map(home)?;
         let mut relations: HashMap<u32, Relation> = HashMap::new();
-        read_tuples(&place, map.get(CLASS)?, form, &mut |tuple| {
+        place.tuples(home, map.get(CLASS)?, form, &mut |tuple| {
             let row = form.layout.class(tuple.columns).filter(|_| is_live(&tuple));
             let relation = row.and_then(|row| Some((row.oid, self.relation(&row, &map)?)));
             relations.extend(relation);
-        })
-        .ok()?;
-        read_tuples(&place, map.get(ATTRIBUTE)?, form, &mut |tuple| {
+        })?;
+        place.tuples(home, map.get(ATTRIBUTE)?, form, &mut |tuple| {
             let Some(row) = form.layout.attribute(tuple.columns) else {
                 return;
             };
@@ -201,8 +269,7 @@ impl Database<'_> {
             if let Some(relation) = relation.filter(|_| row.number > 0 && is_live(&tuple)) {
                 relation.attributes.insert(row.number, row);
             }
-        })
-        .ok()?;
+        })?;
         Some(relations.into_values().collect())
     }
 
@@ -245,10 +312,6 @@ impl Database<'_> {
             }
         }
     }
-
-    fn place(&self) -> PathBuf {
-        self.catalogs.root.join(OsStr::from_bytes(self.home))
-    }
 }
 
 /// Whether a row is probably valid. Only a server could say that for sure.
@@ -259,12 +322,12 @@ fn is_live(tuple: &Tuple<'_>) -> bool {
 }
 
 /// The lengths of the main forks of all relations.
-fn sizes(listing: &Listing) -> Sizes<'_> {
+fn sizes<'a>(files: impl Files<'a>) -> Sizes<'a> {
     let mut sizes = Sizes::new();
-    for entry in listing.entries() {
-        if let Some((directory, number)) = main_file(listing.path(entry)) {
+    for (path, bytes) in files {
+        if let Some((directory, number)) = main_file(path) {
             let relations = sizes.entry(directory).or_default();
-            *relations.entry(number).or_default() += entry.bytes;
+            *relations.entry(number).or_default() += bytes;
         }
     }
     sizes

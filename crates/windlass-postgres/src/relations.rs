@@ -19,6 +19,7 @@
 pub(crate) mod catalog;
 pub(crate) mod files;
 pub(crate) mod heap;
+pub(crate) mod image;
 pub(crate) mod map;
 mod reader;
 mod relation;

@@ -106,6 +106,12 @@ pub(crate) fn layout_of(header: &DatabaseHeader) -> Option<PageLayout> {
     }))
 }
 
+/// How the pages of a file are laid out, as its first bytes say ([`crate::DATABASE_HEADER_BYTES`]
+/// are enough); `None` if it is no database.
+pub fn layout_of_file(first_bytes: &[u8]) -> Option<PageLayout> {
+    layout_of(&DatabaseHeader::decode(first_bytes).ok()?)
+}
+
 #[cfg(test)]
 mod tests {
     use crate::header::{DATABASE_HEADER_BYTES, DATABASE_MAGIC};

@@ -79,6 +79,7 @@ pub use error::SqliteError;
 pub use extents::SharedExtents;
 pub use facts::{DatabaseFacts, JournalMode, KIND};
 pub use header::{DATABASE_HEADER_BYTES, DATABASE_MAGIC, DatabaseHeader};
+pub use hook::layout_of_file;
 pub use key::DatabaseKey;
 pub use open::{Inspection, ShownDatabase, ask, inspect, shown};
 pub use outcome::BackupOutcome;

@@ -79,11 +79,7 @@ pub fn backup(arguments: &Backup) -> Result<BackupRequest, Failure> {
         is_strict: arguments.strict,
         compression: Compression::parse(&arguments.coding.compress)?,
         compression_text: arguments.coding.compress.clone(),
-        pages: match arguments.coding.pages.as_deref() {
-            None => PageChoice::Usual,
-            Some("auto") => PageChoice::Auto,
-            Some(_) => PageChoice::Off,
-        },
+        pages: page_choice(arguments.coding.pages.as_deref()),
         frame_proof: !arguments.coding.no_frame_proof,
         mirrors: arguments.mirrors.clone(),
         encrypt: arguments.encrypt.clone(),
@@ -235,6 +231,15 @@ pub fn history(global: &Global, arguments: &cli::History) -> HistoryRequest {
         from: arguments.from.clone(),
         page: arguments.html.clone(),
         configured: global.configured.clone(),
+    }
+}
+
+/// What was asked about pages.
+pub(crate) fn page_choice(asked: Option<&str>) -> PageChoice {
+    match asked {
+        None => PageChoice::Usual,
+        Some("auto") => PageChoice::Auto,
+        Some(_) => PageChoice::Off,
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a hook sees and decides: a run of bytes of one file, on its way to the devices.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -21,6 +22,25 @@ pub trait PageHook: Send + Sync {
     /// that is wrong.
     fn page_encoder(&self) -> PageEncoder {
         PageEncoder::default()
+    }
+}
+
+/// A hook that says how the pages of some files are laid out, and changes nothing.
+#[derive(Debug)]
+pub struct FileClasses(HashMap<FileNo, Arc<PageClass>>);
+
+impl FromIterator<(FileNo, Arc<PageClass>)> for FileClasses {
+    fn from_iter<I: IntoIterator<Item = (FileNo, Arc<PageClass>)>>(classes: I) -> Self {
+        Self(classes.into_iter().collect())
+    }
+}
+
+impl PageHook for FileClasses {
+    fn pages(&self, pages: &mut Pages<'_>) -> Result<(), EngineError> {
+        if let Some(class) = self.0.get(&pages.file) {
+            pages.classify(class);
+        }
+        Ok(())
     }
 }
 

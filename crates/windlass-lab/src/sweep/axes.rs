@@ -78,6 +78,9 @@ pub struct Case {
     pub block_bytes: u64,
     /// `none`, `lz4`, `zstd:1` ...
     pub codec: String,
+    /// Whether pages are taken apart; `None` is what a backup does by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pages: Option<String>,
     /// Storage that is emulated.
     pub set_up: Option<Storage>,
     /// Which database, if there are several.
@@ -95,6 +98,8 @@ pub enum Axis {
     Storage,
     /// Codec and level.
     Codec,
+    /// Whether pages are taken apart.
+    Pages,
     /// Number of stripes.
     Devices,
     /// Size of a transfer.
@@ -107,10 +112,11 @@ pub enum Axis {
 
 impl Axis {
     /// Every axis, in the order in which tables show them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Database,
         Self::Storage,
         Self::Codec,
+        Self::Pages,
         Self::Devices,
         Self::TransferSize,
         Self::Buffers,
@@ -127,6 +133,7 @@ impl Axis {
             Self::Database => "database",
             Self::Storage => "storage",
             Self::Codec => "compression",
+            Self::Pages => "pages",
             Self::Devices => "devices",
             Self::TransferSize => "transfer size",
             Self::Buffers => "buffers",
@@ -136,7 +143,7 @@ impl Axis {
 
     /// Whether the values are numbers, so that "more of it" has a meaning.
     pub fn is_number(self) -> bool {
-        !matches!(self, Self::Storage | Self::Codec)
+        !matches!(self, Self::Storage | Self::Codec | Self::Pages)
     }
 }
 
@@ -153,6 +160,7 @@ impl Case {
                 None => "this machine's".to_owned(),
             },
             Axis::Codec => self.codec.clone(),
+            Axis::Pages => self.pages.clone().unwrap_or_else(|| DEFAULT.to_owned()),
             Axis::Devices => self.devices.to_string(),
             Axis::TransferSize => show_size(self.transfer_bytes),
             Axis::Buffers => match self.buffers {
@@ -167,7 +175,7 @@ impl Case {
     /// were given.
     pub(super) fn place(&self, axis: Axis) -> u64 {
         match axis {
-            Axis::Storage | Axis::Codec => 0,
+            Axis::Storage | Axis::Codec | Axis::Pages => 0,
             Axis::Database => self.source.as_ref().map_or(0, |source| source.bytes),
             Axis::Devices => self.devices as u64,
             Axis::TransferSize => self.transfer_bytes,
@@ -190,6 +198,7 @@ impl Case {
                 Axis::Database | Axis::Storage => label,
                 Axis::Codec if label == "none" => "uncompressed".to_owned(),
                 Axis::Codec => label,
+                Axis::Pages => format!("pages {label}"),
                 Axis::Devices if self.devices == 1 => "1 device".to_owned(),
                 Axis::Devices => format!("{label} devices"),
                 Axis::TransferSize => format!("transfers of {label}"),
@@ -220,6 +229,8 @@ pub struct Axes {
     pub block_bytes: Vec<u64>,
     /// Codecs.
     pub codecs: Vec<String>,
+    /// Whether pages are taken apart; empty is what a backup does by default.
+    pub pages: Vec<String>,
     /// Emulated storage; if empty, the machine's own storage is used.
     pub set_ups: Vec<Storage>,
     /// Databases; empty if there is only one.
@@ -234,6 +245,7 @@ impl Default for Axes {
             buffers: vec![None],
             block_bytes: vec![BLOCK_BYTES_DEFAULT],
             codecs: vec!["none".to_owned()],
+            pages: Vec::new(),
             set_ups: Vec::new(),
             sources: Vec::new(),
         }
@@ -250,6 +262,7 @@ impl Axes {
             buffers: None,
             block_bytes: BLOCK_BYTES_DEFAULT,
             codec: "none".to_owned(),
+            pages: None,
             set_up: None,
             source: None,
         }];
@@ -258,6 +271,9 @@ impl Axes {
         });
         each(&mut cases, &set_ups, |case, it| case.set_up = it);
         each(&mut cases, &self.codecs, |case, it| case.codec = it);
+        each(&mut cases, &or_none(&self.pages), |case, it| {
+            case.pages = it;
+        });
         each(&mut cases, &self.devices, |case, it| case.devices = it);
         let transfers = &self.transfer_bytes;
         each(&mut cases, transfers, |case, it| case.transfer_bytes = it);
@@ -302,6 +318,9 @@ pub struct Chosen {
     pub block_bytes: Vec<u64>,
     /// Codecs.
     pub codecs: Vec<String>,
+    /// Whether pages are taken apart: `auto`, `off`.
+    #[serde(default)]
+    pub pages: Vec<String>,
     /// Emulated storage.
     pub set_ups: Vec<Storage>,
     /// How large the database is, as a multiple of its usual size.
@@ -341,6 +360,7 @@ impl Chosen {
             buffers: or(&self.buffers, grid.buffers),
             block_bytes: or(&self.block_bytes, grid.block_bytes),
             codecs: or(&self.codecs, grid.codecs),
+            pages: or(&self.pages, grid.pages),
             set_ups,
             sources: or(&self.sources, grid.sources),
         }

@@ -158,7 +158,7 @@ impl Series {
                 ..case.clone()
             };
             let is_default = |axis: Axis| match axis {
-                Axis::Database | Axis::Storage | Axis::Codec => {
+                Axis::Database | Axis::Storage | Axis::Codec | Axis::Pages => {
                     Some(case.label(axis)) == first(axis)
                 }
                 Axis::Buffers => case.buffers.is_none_or(|buffers| {

@@ -133,6 +133,7 @@ fn what_is_chosen_replaces_an_axis_and_nothing_else() {
         devices: vec![1, 2],
         buffers: vec![Some(8), None],
         scale: Some(0.5),
+        pages: vec!["auto".to_owned(), "off".to_owned()],
         ..Chosen::default()
     };
     let cases = chosen.cases(Experiment::Matrix, false);

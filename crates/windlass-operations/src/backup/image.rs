@@ -1,6 +1,5 @@
 //! A backup of what does not change meanwhile: a snapshot, or a chain that becomes one full set.
-//! The files go through the pipeline as they are. There is nothing to wait for and nothing to read
-//! twice.
+//! There is nothing to wait for and nothing to read twice.
 //!
 //! Invariant: a merged set stands right behind the set that it repeats, so that the newest set of a
 //! place is never one with an older state.
@@ -14,12 +13,14 @@ use windlass_engine::media::{
 };
 use windlass_engine::{
     BackupRun, BufferPlan, FileContent, FileSpec, FoundSet, METADATA_LIMIT_DEFAULT, Missing,
-    OpenSet, OpenStripe, Outputs, RunReport,
+    OpenSet, OpenStripe, Outputs, PageClass, RunReport,
 };
 use windlass_image::{Image, ImageSource, SetImage, SetImageOptions};
+use windlass_postgres::PageLayouts;
 use windlass_snapshot::{Content, Snapshot};
 
 use super::{Basis, Job, Sealed};
+use crate::as_cluster::AsCluster;
 use crate::caller::Caller;
 use crate::database::DatabaseName;
 use crate::devices::STORAGE;
@@ -27,7 +28,7 @@ use crate::error::OperationError;
 use crate::held::Held;
 use crate::moments::timestamp;
 use crate::outputs;
-use crate::warnings::{Warnings, of_instead};
+use crate::warnings::{Warnings, of_instead, of_pages};
 use crate::watch::Ended;
 
 /// Its mode says whether the owner's group may read the files.
@@ -189,6 +190,37 @@ impl FixedSource {
         }
     }
 
+    /// Whether the database is PostgreSQL's.
+    pub(super) fn is_postgres(&self) -> bool {
+        let kind = match &self.of {
+            Of::Snapshot(snapshot) => &*snapshot.record().source.kind,
+            Of::Chain(set) => {
+                let facts = &set.description().facts.database;
+                facts["kind"].as_str().unwrap_or_default()
+            }
+        };
+        kind == windlass_postgres::KIND
+    }
+
+    /// Tells the run how the pages are laid out, if it takes them apart. Nobody knows it better than
+    /// the image itself: the database may be another one by now.
+    fn classify(&self, source: &ImageSource, run: &mut BackupRun) {
+        if !run.takes_pages_apart() {
+            return;
+        }
+        let image = &*self.image;
+        if self.is_postgres() {
+            let layouts = PageLayouts::of_image(&AsCluster(image));
+            return source.classify(run, |entry| layouts.class(&entry.path).cloned());
+        }
+        source.classify(run, |entry| {
+            let mut first = [0; windlass_sqlite::DATABASE_HEADER_BYTES];
+            let read = image.read(entry.file, 0, &mut first).ok()?;
+            let layout = windlass_sqlite::layout_of_file(&first[..read])?;
+            Some(Arc::new(PageClass::new(layout)))
+        });
+    }
+
     /// Reads everything, and seals the set.
     pub(super) fn back_up(
         &self,
@@ -204,6 +236,7 @@ impl FixedSource {
             Of::Snapshot(_) => "reading the snapshot",
             Of::Chain(_) => "reading the chain",
         });
+        self.classify(&source, &mut run);
         source.push(&mut run)?;
         run.drain()?;
         let mut files = source.files(&run)?;
@@ -239,14 +272,15 @@ impl Job<'_> {
         let (run, watch) = self.start(plan, &fixed.database(), outputs)?;
         let sealed = fixed.back_up(self.caller, options.clone(), run);
         let (report, end) = watch.end(sealed, |report| Ended::well(report))?;
-        let instead = of_instead(base.and_then(Result::err));
+        let warnings = of_instead(base.and_then(Result::err));
+        let warnings = warnings.into_iter().chain(of_pages(report.pages));
         Ok(Sealed {
             report,
             backup_type: BackupType::Full,
             base: None,
             database: fixed.database_facts(),
             places: vec![fixed.place()],
-            warnings: Warnings::new(instead, &self.request.accept),
+            warnings: Warnings::new(warnings, &self.request.accept),
             remarks: Vec::new(),
             options,
             end,

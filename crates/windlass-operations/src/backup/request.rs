@@ -86,13 +86,20 @@ pub enum PageChoice {
 impl PageChoice {
     /// Whether a backup of this kind of database does it.
     pub(crate) fn holds(self, is_postgres: bool, compression: &Compression) -> bool {
-        let is_adaptive = compression.range.is_some();
         match self {
             Self::Off => false,
-            Self::Auto => is_adaptive || compression.codec != Codec::None,
-            Self::Usual => {
-                is_postgres && (is_adaptive || PageClass::is_worth_it_with(compression.codec))
-            }
+            Self::Auto if compression.range.is_some() => true,
+            Self::Usual if compression.range.is_some() => is_postgres,
+            _ => self.holds_with(is_postgres, compression.codec),
+        }
+    }
+
+    /// Whether a backup with this codec does it.
+    pub(crate) fn holds_with(self, is_postgres: bool, codec: Codec) -> bool {
+        match self {
+            Self::Off => false,
+            Self::Auto => codec != Codec::None,
+            Self::Usual => is_postgres && PageClass::is_worth_it_with(codec),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The trials of a search: what they have in common, and how one is made.
 
+use std::path::Path;
 use std::time::Duration;
 
-use windlass_engine::media::SetId;
+use windlass_engine::media::{Codec, SetId};
 use windlass_engine::{
     BackupOptions, BufferRequest, Cancel, FileDeviceOptions, MEMORY_LIMIT_DEFAULT,
 };
@@ -58,12 +59,16 @@ impl Bench<'_> {
         let most = request.cores_max.unwrap_or(f64::INFINITY);
         let threads = threads(most, cores);
         let (space, is_present) = self.space(threads);
-        let sample = Sample::of_files(files, SAMPLE_BYTES)?;
+        let class = |path: &Path| {
+            let class = self.database.class(path);
+            class.filter(|_| self.takes_apart(Codec::Zstd(1)))
+        };
+        let sample = Sample::of_relations(files, SAMPLE_BYTES, class)?;
         let speeds = measure_codecs(&sample, &request.codecs, SAMPLE_TIME, self.cancel)?;
         let limit = known.limit(&speeds, &request.codecs, threads, &request.rates);
         let spent = (SAMPLE_TIME.as_secs_f64(), sample.bytes());
         let (trial_bytes, spent) = self.trial_bytes(&space, spent)?;
-        let source = TrialSource::draw(files, trial_bytes)?;
+        let source = self.draw(trial_bytes)?;
         let bounds = Bounds {
             seconds: request.budget.as_secs_f64() - spent.0,
             bytes: request.budget_bytes.saturating_sub(spent.1),
@@ -107,10 +112,21 @@ impl Bench<'_> {
         if let Some(bytes) = self.request.trial_bytes {
             return Ok((bytes, spent));
         }
-        let source = TrialSource::draw(&self.database.files, LOOK_BYTES)?;
+        let source = self.draw(LOOK_BYTES)?;
         let look = self.trial(&source, &space.first())?;
         let spent = (spent.0 + look.seconds, spent.1 + look.bytes);
         Ok((trial_bytes(look.rate), spent))
+    }
+
+    /// Whether a backup with this codec takes pages apart.
+    fn takes_apart(&self, codec: Codec) -> bool {
+        let is_postgres = matches!(self.name, DatabaseName::Postgres(_));
+        self.request.pages.holds_with(is_postgres, codec)
+    }
+
+    fn draw(&self, bytes: u64) -> Result<TrialSource, OperationError> {
+        let source = TrialSource::draw(&self.database.files, bytes)?;
+        Ok(source.with_classes(|path| self.database.class(path)))
     }
 
     fn trial(&self, source: &TrialSource, setting: &Settings) -> Result<Trial, OperationError> {
@@ -139,6 +155,7 @@ impl Bench<'_> {
             files,
             (&self.database.outputs, &objects),
         )?;
+        let page_frames = self.takes_apart(setting.codec) && plan.check_pages().is_ok();
         let options = BackupOptions {
             plan,
             codec: setting.codec,
@@ -147,7 +164,7 @@ impl Bench<'_> {
             device_rate: self.request.rates.write,
             ring: true,
             pacing: self.request.emulation.pacing(),
-            page_frames: false,
+            page_frames,
             frame_proof: true,
             encryption: None,
         };

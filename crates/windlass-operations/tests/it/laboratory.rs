@@ -15,7 +15,8 @@ use windlass_operations::sweeping::{
 };
 use windlass_operations::tuning::{PresentSetting, TuneRequest, tune};
 use windlass_operations::{
-    Caller, DeviceError, Ending, Notice, Observer, OperationError, ProcessUse, Rates, Unobserved,
+    Caller, DeviceError, Ending, Notice, Observer, OperationError, PageChoice, ProcessUse, Rates,
+    Unobserved,
 };
 
 use super::text;
@@ -59,6 +60,7 @@ fn tuning(database: &str, to: &[&str]) -> TuneRequest {
         name: None,
         to: to.iter().map(|word| (*word).to_owned()).collect(),
         codecs: vec![Codec::None, Codec::Lz4],
+        pages: PageChoice::default(),
         budget: Duration::from_secs(30),
         budget_bytes: u64::MAX,
         trial_bytes: Some(1 << 20),
@@ -69,6 +71,28 @@ fn tuning(database: &str, to: &[&str]) -> TuneRequest {
         present: None,
         exhaustive: false,
     }
+}
+
+/// The trials are backups like those to come: with the pages taken apart they write less.
+#[test]
+fn tuning_takes_pages_apart_as_the_backups_will() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("orders.db");
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)";
+    let rows = format!("CREATE TABLE orders AS {rows} SELECT i, i * 7919 % 900 AS c, i % 5 AS s FROM n");
+    connection.execute_batch(&rows).unwrap();
+    let ratio = |pages| {
+        let mut request = tuning(&text(&path), &["nul"]);
+        (request.codecs, request.pages) = (vec![Codec::Zstd(1)], pages);
+        let caller = Caller::sharing("a test 1.0", Arc::new(Told::default()));
+        let found = tune(&caller, &request, &Cancel::new()).unwrap();
+        found.tuned.first.ratio
+    };
+    let (apart, plain) = (ratio(PageChoice::Auto), ratio(PageChoice::Off));
+    assert!(apart > 1.3 * plain, "{apart} {plain}");
+    let usual = ratio(PageChoice::Usual);
+    assert!((usual / plain - 1.0).abs() < 0.1, "SQLite: {usual} {plain}");
 }
 
 #[test]

@@ -31,7 +31,7 @@ use crate::error::PostgresError;
 use crate::facts::Tablespace;
 use crate::hook::{Listed, PageCheck};
 use crate::keeper::{self, FirstSegment};
-use crate::layouts::{Catalogs, PageLayouts};
+use crate::layouts::{Catalogs, PageLayouts, Place};
 use crate::listing::{Listing, Moment};
 use crate::lsn::{Lsn, Segment, segment_of};
 use crate::relations::files::CatalogForm;
@@ -339,7 +339,7 @@ fn layouts(run: &BackupRun, rules: &ScanRules, listing: &Listing) -> PageLayouts
     match &rules.catalogs {
         Some(form) if run.takes_pages_apart() => {
             let catalogs = Catalogs {
-                root: &rules.root,
+                place: Place::Directory(&rules.root),
                 version_directory: &rules.version_directory,
                 form,
             };

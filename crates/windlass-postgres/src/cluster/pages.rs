@@ -3,7 +3,7 @@
 use super::Cluster;
 use crate::control::Control;
 use crate::error::PostgresError;
-use crate::layouts::{Catalogs, PageLayouts, PageRelation, page_relations};
+use crate::layouts::{Catalogs, PageLayouts, PageRelation, Place, page_relations};
 use crate::listing::Listing;
 use crate::relations::files::CatalogForm;
 use crate::scan::scan;
@@ -27,7 +27,7 @@ impl Cluster {
         let control = Control::read(&self.facts.data_directory)?;
         let form = CatalogForm::of(self.facts.major(), &control);
         let catalogs = Catalogs {
-            root: &rules.root,
+            place: Place::Directory(&rules.root),
             version_directory: &rules.version_directory,
             form: &form,
         };

@@ -28,7 +28,7 @@ fn layouts(cluster: &PrivateCluster) -> PageLayouts {
     let control = Control::read(cluster.data()).unwrap();
     let form = CatalogForm::of(facts.major(), &control);
     let catalogs = Catalogs {
-        root: cluster.data(),
+        place: Place::Directory(cluster.data()),
         version_directory: &rules.version_directory,
         form: &form,
     };

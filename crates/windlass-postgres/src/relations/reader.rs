@@ -1,28 +1,15 @@
 //! Reads the catalogs of every database of an image, from the maps to the names.
 
 use std::collections::HashMap;
-use std::time::Duration;
-
-use windlass_media::FileEntry;
 
 use super::catalog::{self, ClassRow, Layout, SPACE_DEFAULT, SPACE_GLOBAL};
-use super::heap::tuples;
-use super::map::{FileMap, MAP_BYTES_MAX, MAP_NAME};
+use super::files::CatalogForm;
+use super::image::ClusterImage;
+use super::map::FileMap;
 use super::relation::{Certainty, Relation, RelationKind};
 use super::status::Transactions;
 use super::table::{NameFault, RelationNames};
 use crate::cluster_files::ClusterFiles;
-use crate::control::{CONTROL_BYTES, CONTROL_PATH, Control};
-
-/// How many pages of a catalog are read at a time.
-const PAGES_AT_ONCE: usize = 32;
-/// A live server writes the map and pg_control in place. If the content makes no sense, it is read
-/// again, up to this many times.
-const READS_MAX: u32 = 10;
-const READ_PAUSE: Duration = Duration::from_millis(10);
-/// Longest name that a build may allow; 64 unless somebody changed it.
-const NAME_BYTES_MAX: u32 = 1024;
-const VERSION_PATH: &str = "PG_VERSION";
 
 impl RelationNames {
     /// Reads the catalogs of an image. What cannot be read goes to the faults.
@@ -43,7 +30,7 @@ fn read(files: &dyn ClusterFiles, names: &mut RelationNames) -> Result<(), NameF
     let major = image.major()?;
     names.block_bytes = control.block_bytes;
     names.segment_blocks = control.relation_segment_blocks;
-    let layout = Layout::new(major, control.name_bytes as usize);
+    let form = CatalogForm::of(major, &control);
     let page = |path: &str, offset: u64, length: usize| {
         let mut page = vec![0; length];
         let entry = image.find(path.as_bytes())?;
@@ -53,9 +40,7 @@ fn read(files: &dyn ClusterFiles, names: &mut RelationNames) -> Result<(), NameF
     };
     let mut catalogs = Catalogs {
         image: &image,
-        layout,
-        page_bytes: control.block_bytes as usize,
-        segment_pages: control.relation_segment_blocks,
+        form,
         transactions: Transactions::new(control.block_bytes, &page),
         version_directory: format!("PG_{major}_{}", control.catalog_version),
         shared: image.map("global")?,
@@ -78,106 +63,10 @@ fn read(files: &dyn ClusterFiles, names: &mut RelationNames) -> Result<(), NameF
     Ok(())
 }
 
-/// An image's files, by path.
-struct ClusterImage<'a> {
-    files: &'a dyn ClusterFiles,
-    by_path: HashMap<&'a [u8], &'a FileEntry>,
-}
-
-impl<'a> ClusterImage<'a> {
-    fn new(files: &'a dyn ClusterFiles) -> Self {
-        let entries = files.files().0.iter();
-        let by_path = entries
-            .map(|entry| (entry.path.as_slice(), entry))
-            .collect();
-        Self { files, by_path }
-    }
-
-    fn find(&self, path: &[u8]) -> Option<&'a FileEntry> {
-        self.by_path.get(path).copied()
-    }
-
-    /// The content of a small file.
-    fn content(&self, path: &str, bytes_max: usize) -> Result<Vec<u8>, NameFault> {
-        let fault = |what: String| NameFault {
-            path: path.to_owned(),
-            what,
-        };
-        let entry = self
-            .find(path.as_bytes())
-            .ok_or_else(|| fault("is not there".into()))?;
-        let mut bytes = vec![0; bytes_max];
-        let read = self.files.read(entry.file, 0, &mut bytes);
-        bytes.truncate(read.map_err(|error| fault(error.to_string()))?);
-        Ok(bytes)
-    }
-
-    /// Reads and parses a small file. Reads it again while it makes no sense.
-    fn parsed<T>(
-        &self,
-        path: &str,
-        bytes_max: usize,
-        parse: impl Fn(Vec<u8>) -> Result<T, &'static str>,
-    ) -> Result<T, NameFault> {
-        let mut what = "is empty";
-        for attempt in 0..READS_MAX {
-            if attempt > 0 {
-                std::thread::sleep(READ_PAUSE);
-            }
-            match parse(self.content(path, bytes_max)?) {
-                Ok(parsed) => return Ok(parsed),
-                Err(fault) => what = fault,
-            }
-        }
-        Err(NameFault {
-            path: path.to_owned(),
-            what: what.to_owned(),
-        })
-    }
-
-    fn control(&self) -> Result<Control, NameFault> {
-        let parse = |bytes| {
-            let control = Control::parse(bytes)?;
-            match control.name_bytes {
-                1..=NAME_BYTES_MAX => Ok(control),
-                _ => Err("states a length of names that PostgreSQL cannot have"),
-            }
-        };
-        self.parsed(CONTROL_PATH, CONTROL_BYTES, parse)
-    }
-
-    fn major(&self) -> Result<u32, NameFault> {
-        let parse = |bytes: Vec<u8>| {
-            let text = std::str::from_utf8(&bytes).map_err(|_| "is no text")?;
-            text.trim().parse().map_err(|_| "is no version")
-        };
-        self.parsed(VERSION_PATH, 16, parse)
-    }
-
-    fn map(&self, directory: &str) -> Result<FileMap, NameFault> {
-        let path = format!("{directory}/{}", String::from_utf8_lossy(MAP_NAME));
-        self.parsed(&path, MAP_BYTES_MAX, |bytes| FileMap::parse(&bytes))
-    }
-
-    /// The directories that hold a database's catalogs: those with a map, except `global`.
-    fn database_directories(&self) -> Vec<String> {
-        let directory = |path: &&[u8]| {
-            let directory = path.strip_suffix(MAP_NAME)?.strip_suffix(b"/")?;
-            let text = std::str::from_utf8(directory).ok()?;
-            (text != "global").then(|| text.to_owned())
-        };
-        let mut found: Vec<_> = self.by_path.keys().filter_map(directory).collect();
-        found.sort();
-        found
-    }
-}
-
 /// The catalogs of a cluster.
 struct Catalogs<'a> {
     image: &'a ClusterImage<'a>,
-    layout: Layout,
-    page_bytes: usize,
-    segment_pages: u32,
+    form: CatalogForm,
     transactions: Transactions<'a>,
     version_directory: String,
     shared: FileMap,
@@ -194,6 +83,10 @@ fn keep<T>(rows: &mut Surest<T>, oid: u32, certainty: Certainty, row: T) {
 }
 
 impl Catalogs<'_> {
+    fn layout(&self) -> Layout {
+        self.form.layout
+    }
+
     /// Database names by oid.
     fn databases(&mut self) -> Result<HashMap<u32, String>, NameFault> {
         let number = self
@@ -203,7 +96,7 @@ impl Catalogs<'_> {
                 path: "global/pg_filenode.map".to_owned(),
                 what: "does not say where pg_database is".to_owned(),
             })?;
-        let (layout, mut rows) = (self.layout, Surest::new());
+        let (layout, mut rows) = (self.layout(), Surest::new());
         self.rows("global", number, &mut |certainty, columns| {
             if let Some((oid, name)) = layout.named(columns) {
                 keep(&mut rows, oid, certainty, name);
@@ -226,7 +119,7 @@ impl Catalogs<'_> {
         let classes = self.classes(directory, &map)?;
         let mut schemas = Surest::new();
         let mut serves: Surest<u32> = Surest::new();
-        let layout = self.layout;
+        let layout = self.layout();
         let number = |oid| number_of(&classes, &map, oid);
         if let Some(number) = number(catalog::NAMESPACE) {
             self.rows(directory, number, &mut |certainty, columns| {
@@ -267,7 +160,7 @@ impl Catalogs<'_> {
             path: format!("{directory}/pg_filenode.map"),
             what: "does not say where pg_class is".to_owned(),
         })?;
-        let (layout, mut classes) = (self.layout, Vec::new());
+        let (layout, mut classes) = (self.layout(), Vec::new());
         self.rows(directory, number, &mut |certainty, columns| {
             classes.extend(layout.class(columns).map(|row| (certainty, row)));
         })?;
@@ -341,51 +234,13 @@ impl Catalogs<'_> {
         number: u32,
         each: &mut dyn FnMut(Certainty, &[u8]),
     ) -> Result<(), NameFault> {
-        for segment in 0_u32.. {
-            let path = match segment {
-                0 => format!("{directory}/{number}"),
-                _ => format!("{directory}/{number}.{segment}"),
-            };
-            let entry = match self.image.find(path.as_bytes()) {
-                Some(entry) => entry,
-                None if segment > 0 => break,
-                None => {
-                    let what = "is not there".to_owned();
-                    return Err(NameFault { path, what });
+        let transactions = &mut self.transactions;
+        self.image
+            .tuples(directory, number, &self.form, &mut |tuple| {
+                if let Some(certainty) = transactions.judge(&tuple) {
+                    each(certainty, tuple.columns);
                 }
-            };
-            self.segment(entry, each)
-                .map_err(|what| NameFault { path, what })?;
-            if entry.bytes < u64::from(self.segment_pages) * self.page_bytes as u64 {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn segment(
-        &mut self,
-        entry: &FileEntry,
-        each: &mut dyn FnMut(Certainty, &[u8]),
-    ) -> Result<(), String> {
-        let mut pages = vec![0; self.page_bytes * PAGES_AT_ONCE];
-        let mut offset = 0;
-        while offset < entry.bytes {
-            let read = self.image.files.read(entry.file, offset, &mut pages);
-            let found = read.map_err(|error| error.to_string())?;
-            if found == 0 {
-                break;
-            }
-            for page in pages[..found].chunks_exact(self.page_bytes) {
-                for tuple in tuples(page) {
-                    if let Some(certainty) = self.transactions.judge(&tuple) {
-                        each(certainty, tuple.columns);
-                    }
-                }
-            }
-            offset += found as u64;
-        }
-        Ok(())
+            })
     }
 }
 

@@ -82,6 +82,9 @@ pub struct Sweep {
         allow_hyphen_values = true
     )]
     pub compress: Vec<String>,
+    /// Whether backups sort the parts of pages by kind: auto,off compares both
+    #[arg(long, value_name = "HOW", value_delimiter = ',', value_parser = ["auto", "off"])]
+    pub pages: Vec<String>,
     /// Storage to emulate: [NAME: ]source=MODEL target=MODEL ... Repeat it to compare several
     #[arg(long, value_name = "[NAME: ]WHAT=MODEL ...", value_parser = Storage::parse)]
     pub emulate: Vec<Storage>,

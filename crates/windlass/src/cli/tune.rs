@@ -41,6 +41,9 @@ pub struct Tune {
         allow_hyphen_values = true
     )]
     pub compress: Vec<String>,
+    /// Whether the backups will sort the parts of pages by kind, as for `backup`
+    #[arg(long, value_name = "HOW", value_parser = ["auto", "off"], env = "WINDLASS_PAGES")]
+    pub pages: Option<String>,
     /// How long all trials together may take
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "60s")]
     pub budget: f64,

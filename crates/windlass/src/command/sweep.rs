@@ -48,6 +48,7 @@ fn request(arguments: &Sweep) -> Result<SweepRequest, Failure> {
             buffers: arguments.buffers.iter().map(|it| it.0).collect(),
             block_bytes: arguments.block_size.clone(),
             codecs: codecs.collect::<Result<_, _>>()?,
+            pages: arguments.pages.clone(),
             set_ups: arguments.emulate.clone(),
             scale: arguments.scale,
             sources: Vec::new(),

@@ -46,6 +46,7 @@ fn request(arguments: &Tune) -> Result<TuneRequest, Failure> {
         name: arguments.name.clone(),
         to: arguments.to.clone(),
         codecs: codecs.collect::<Result<_, Failure>>()?,
+        pages: requests::page_choice(arguments.pages.as_deref()),
         budget: Duration::from_secs_f64(arguments.budget),
         budget_bytes: arguments.budget_bytes,
         trial_bytes: arguments.trial_bytes,

@@ -84,6 +84,11 @@ fn a_sqlite_database_takes_less_room_with_its_pages_taken_apart_and_comes_back()
         std::fs::read(&into).unwrap(),
         std::fs::read(&database).unwrap()
     );
+    let again = place.arg("again.windlass");
+    let merged = json(&["merge", &set, "--to", &again, "--pages", "auto", "--json"]);
+    assert!(bytes(&merged) < 0.7 * bytes(&plain), "{merged} {plain}");
+    let output = windlass(&["diff", &again, &database]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
 }
 
 #[test]

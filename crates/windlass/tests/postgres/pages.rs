@@ -100,4 +100,48 @@ fn a_chain_of_sets_whose_pages_were_taken_apart_comes_back() {
     }
     let output = windlass(&["verify", &place.arg("chain")]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    merges(&place);
+}
+
+/// The merged set of the chain takes pages apart like a backup, and has the content of its last
+/// set.
+fn merges(place: &Orders) {
+    let (chain, merged) = (place.arg("chain"), place.arg("merged"));
+    let merge = |to: &str, words: &[&str]| {
+        let (code, report) = json(&[&["merge", &chain, "--to", to], words].concat());
+        assert_eq!(code, 0, "{report}");
+        report
+    };
+    let apart = merge(&merged, &[]);
+    assert!(apart_bytes(&apart) > 4 << 20, "{apart}");
+    let plain = merge(&place.arg("plain"), &["--pages", "off"]);
+    assert_eq!(apart_bytes(&plain), 0, "{plain}");
+    let written = |report: &Value| report["bytes_written"].as_f64().unwrap();
+    assert!(written(&apart) < 0.8 * written(&plain), "{apart} {plain}");
+    let into = place.arg("restored-merged");
+    let output = windlass(&["restore", &merged, "--into", &into]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let restored = PrivateCluster::adopt(into.as_ref(), place.server.bin());
+    let hash = place.server.sql("postgres", HASH);
+    assert_eq!(restored.sql("postgres", HASH), hash);
+}
+
+#[test]
+fn a_backup_of_a_snapshot_takes_pages_apart() {
+    let place = Orders::start();
+    let (database, set) = (place.server.conninfo(), place.arg("set.windlass"));
+    let hash = place.server.sql("postgres", HASH);
+    let (code, made) = json(&["snapshot", "create", &database, "before", "--method", "copy"]);
+    assert_eq!(code, 0, "{made}");
+    place.server.sql("postgres", "DROP TABLE orders; CHECKPOINT");
+    let (code, report) = json(&["backup", &format!("{database}@before"), "--to", &set]);
+    assert_eq!(code, 0, "{report}");
+    assert!(apart_bytes(&report) > 4 << 20, "{report}");
+    let into = place.arg("restored");
+    let output = windlass(&["restore", &set, "--into", &into]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let restored = PrivateCluster::adopt(into.as_ref(), place.server.bin());
+    assert_eq!(restored.sql("postgres", HASH), hash);
+    let (code, dropped) = json(&["snapshot", "drop", &database, "before"]);
+    assert_eq!(code, 0, "{dropped}");
 }

@@ -33,6 +33,7 @@ fn words(run: &CaseRun<'_>) -> Vec<String> {
     };
     if let SweptWork::Backup { .. } = run.work {
         words.push(format!("--compress={}", case.codec));
+        words.extend(case.pages.iter().map(|how| format!("--pages={how}")));
         words.push(format!("--block-size={}", case.block_bytes));
     }
     words.push(format!("--transfer-size={}", case.transfer_bytes));

@@ -1,5 +1,5 @@
-//! Private PostgreSQL clusters: initdb creates them, only a unix socket reaches them, and they
-//! disappear at the end.
+//! Private PostgreSQL clusters: each is as initdb makes it, only a unix socket reaches them, and
+//! they disappear at the end.
 //!
 //! PostgreSQL refuses to run as root, and Windlass runs as the owner of the data directory. So a
 //! test process that root started becomes the user `postgres` for good, before it creates the first
@@ -18,6 +18,8 @@ use std::time::Duration;
 
 use nix::unistd::{User, geteuid, initgroups, setgid, setuid};
 use tempfile::TempDir;
+
+use crate::{fresh, session};
 
 /// Debian 12's PostgreSQL.
 pub const DEFAULT_BIN: &str = "/usr/lib/postgresql/15/bin";
@@ -151,19 +153,8 @@ impl PrivateCluster {
             options: String::new(),
             configuration: None,
         };
-        let mut initdb = cluster.tool("initdb");
-        initdb.args([
-            "--auth=trust",
-            "--username=postgres",
-            "--no-sync",
-            "--encoding=UTF8",
-        ]);
-        initdb
-            .arg("--no-locale")
-            .args(&options.initdb)
-            .arg("-D")
-            .arg(&cluster.data);
-        succeed(&mut initdb);
+        let kind = (options.bin.clone(), options.initdb.clone());
+        fresh::make(kind, &cluster.data, || cluster.initdb(&options.initdb));
         cluster.configure(&[
             "fsync = off",
             "shared_buffers = 16MB",
@@ -172,6 +163,13 @@ impl PrivateCluster {
         cluster.configure(&options.settings);
         cluster.run();
         cluster
+    }
+
+    fn initdb(&self, arguments: &[String]) {
+        let mut initdb = self.tool("initdb");
+        initdb.args(["--auth=trust", "--username=postgres", "--no-sync"]);
+        initdb.args(["--encoding=UTF8", "--no-locale"]);
+        succeed(initdb.args(arguments).arg("-D").arg(&self.data));
     }
 
     /// Starts a server on an existing data directory (a restored one).
@@ -374,17 +372,10 @@ impl PrivateCluster {
         }
     }
 
-    /// Runs SQL in a database. Returns its unaligned output without the last line break.
+    /// Runs SQL in a database. Returns what `psql -At` would print, without the last line break.
     pub fn sql(&self, database: &str, sql: &str) -> String {
-        let output = self.try_sql(database, sql);
-        assert!(
-            output.status.success(),
-            "{sql}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        String::from_utf8_lossy(&output.stdout)
-            .trim_end()
-            .to_owned()
+        let asked = session::ask(self.place.path(), PORT, database, sql);
+        asked.unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
     /// Repeats a question until the answer is `answer`.
@@ -394,7 +385,7 @@ impl PrivateCluster {
         }
     }
 
-    /// As [`PrivateCluster::sql`], for statements that may fail.
+    /// Runs SQL that may fail, with psql.
     pub fn try_sql(&self, database: &str, sql: &str) -> Output {
         let mut psql = self.tool("psql");
         psql.args([

@@ -179,3 +179,22 @@ fn check_states(bytes: &[u8], control: &Control) {
         assert_eq!(read.system_identifier, control.system_identifier);
     }
 }
+
+/// The tests copy the files that initdb made once. A server does not start if pg_control has a
+/// wrong checksum, or another identifier than the log.
+#[test]
+fn each_cluster_of_the_tests_is_a_system_of_its_own() {
+    become_server_user();
+    for (_, bin) in versions() {
+        let options = ClusterOptions {
+            bin,
+            ..ClusterOptions::default()
+        };
+        let options = options.initdb("--wal-segsize=1");
+        let servers = [(); 3].map(|()| PrivateCluster::start(&options));
+        let identifier = "SELECT system_identifier FROM pg_control_system()";
+        let found = servers.iter().map(|it| it.sql("postgres", identifier));
+        let found: std::collections::BTreeSet<_> = found.collect();
+        assert_eq!(found.len(), servers.len(), "{found:?}");
+    }
+}

@@ -77,8 +77,8 @@ pub use windlass_media as media;
 
 pub use adaptive::{CodecChange, CodecRange, CodecUse, CompressionReport, Controller, Observation};
 pub use backup::{
-    BackupRun, Encoded, FileClasses, FileContent, FileOutcome, FileSpec, FrameEncoder, Missing, PageClass,
-    PageCounts, PageHook, Pages, Stopper,
+    BackupRun, Encoded, FileClasses, FileContent, FileOutcome, FileSpec, FrameEncoder, Missing,
+    PageClass, PageCounts, PageHook, Pages, Stopper,
 };
 pub use bounded::{
     open_own, open_regular, read_at_most, read_regular_at_most, read_stream_at_most,

@@ -83,11 +83,7 @@ impl ImageSource {
 
     /// Says of each file how its pages are laid out; `None` if that is not known. Call it before the
     /// files are added.
-    pub fn classify(
-        &self,
-        run: &mut BackupRun,
-        of: impl Fn(&FileEntry) -> Option<Arc<PageClass>>,
-    ) {
+    pub fn classify(&self, run: &mut BackupRun, of: impl Fn(&FileEntry) -> Option<Arc<PageClass>>) {
         let files = self.entries();
         let files = files.filter(|(_, entry)| entry.kind == FileKind::File);
         let classes = files.filter_map(|(file, entry)| Some((file, of(entry)?)));

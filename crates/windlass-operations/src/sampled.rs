@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_engine::{Cancel, PageClass};
 use windlass_engine::media::Codec;
+use windlass_engine::{Cancel, PageClass};
 use windlass_lab::{Sample, Speeds, measure_codecs, plain_files};
 use windlass_postgres::{Cluster, PageLayouts};
 use windlass_sqlite::Database;

@@ -175,10 +175,7 @@ fn files_of(listing: &Listing) -> impl Files<'_> {
     entries.map(|entry| (listing.path(entry), entry.bytes))
 }
 
-fn relations<'a>(
-    catalogs: &Catalogs<'_>,
-    files: impl Files<'a>,
-) -> Vec<(Relation, PageLayout)> {
+fn relations<'a>(catalogs: &Catalogs<'_>, files: impl Files<'a>) -> Vec<(Relation, PageLayout)> {
     let mut found = Vec::new();
     if let Some(page_size) = PageSize::new(catalogs.form.page_bytes) {
         let sizes = sizes(files.clone());

@@ -80,7 +80,8 @@ fn tuning_takes_pages_apart_as_the_backups_will() {
     let path = place.path().join("orders.db");
     let connection = rusqlite::Connection::open(&path).unwrap();
     let rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)";
-    let rows = format!("CREATE TABLE orders AS {rows} SELECT i, i * 7919 % 900 AS c, i % 5 AS s FROM n");
+    let rows =
+        format!("CREATE TABLE orders AS {rows} SELECT i, i * 7919 % 900 AS c, i % 5 AS s FROM n");
     connection.execute_batch(&rows).unwrap();
     let ratio = |pages| {
         let mut request = tuning(&text(&path), &["nul"]);

@@ -131,9 +131,13 @@ fn a_backup_of_a_snapshot_takes_pages_apart() {
     let place = Orders::start();
     let (database, set) = (place.server.conninfo(), place.arg("set.windlass"));
     let hash = place.server.sql("postgres", HASH);
-    let (code, made) = json(&["snapshot", "create", &database, "before", "--method", "copy"]);
+    let (code, made) = json(&[
+        "snapshot", "create", &database, "before", "--method", "copy",
+    ]);
     assert_eq!(code, 0, "{made}");
-    place.server.sql("postgres", "DROP TABLE orders; CHECKPOINT");
+    place
+        .server
+        .sql("postgres", "DROP TABLE orders; CHECKPOINT");
     let (code, report) = json(&["backup", &format!("{database}@before"), "--to", &set]);
     assert_eq!(code, 0, "{report}");
     assert!(apart_bytes(&report) > 4 << 20, "{report}");

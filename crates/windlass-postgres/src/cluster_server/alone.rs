@@ -19,6 +19,9 @@ use crate::open::{end_with_this_thread, ending, reasons};
 const LOADS_LIBRARIES_ALONE_SINCE: u32 = 15;
 /// The line of postmaster.pid that says what the server does.
 const STATE_LINE: usize = 7;
+/// The caller has synced the file systems. A server that syncs each file of its own before it
+/// recovers waits for the disk once for each, although none has anything to write.
+const SYNC_AT_ONCE: &str = "recovery_init_sync_method=syncfs";
 
 impl ClusterServer {
     /// Lets the server recover, without sessions, and end. It ends with this process.
@@ -49,7 +52,7 @@ impl ClusterServer {
         command.arg("--single").args(&self.started.arguments);
         command.arg("-D").arg(&self.started.directory);
         // Nobody may ask it anything, so its limits need not be those of the server before.
-        command.args(["-c", "hot_standby=off", "template1"]);
+        command.args(["-c", "hot_standby=off", "-c", SYNC_AT_ONCE, "template1"]);
         command.status().doing("start", &self.started.program)
     }
 
@@ -68,6 +71,7 @@ impl ClusterServer {
             &directory,
             "hot_standby=off",
             "autovacuum=off",
+            SYNC_AT_ONCE,
         ] {
             command.args(["-c", setting]);
         }

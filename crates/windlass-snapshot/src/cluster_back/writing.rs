@@ -4,6 +4,7 @@
 //! end of what there was. So the time of the second follows what differs.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -19,7 +20,7 @@ use super::tree::{self, Tree};
 use crate::error::{Doing, SnapshotError};
 use crate::hook::Keeper;
 use crate::revert::Reverted;
-use crate::undo::{UndoReader, UndoWriter};
+use crate::undo::{PUSH_BYTES, PageRuns, UndoWriter, push};
 
 /// Bytes that are compared at a time: a multiple of every page size.
 const BLOCK_BYTES: u32 = 1 << 20;
@@ -31,6 +32,8 @@ pub(super) struct Writing<'a> {
     page_bytes: u32,
     compared: u32,
     written: u32,
+    /// The pages that were kept.
+    runs: PageRuns,
     /// Three blocks: as it is now, in the snapshot, in the target.
     blocks: [Vec<u8>; 3],
 }
@@ -47,6 +50,7 @@ impl<'a> Writing<'a> {
             page_bytes,
             compared: 0,
             written: 0,
+            runs: PageRuns::default(),
             blocks: [block(), block(), block()],
         }
     }
@@ -71,6 +75,7 @@ impl<'a> Writing<'a> {
                 self.keep_file(entry, first, (target, &mut writer), cancel)?;
             }
         }
+        self.runs = writer.take_runs();
         let mut record = target.record(control, sum);
         record.page_count = pages.count;
         kept::complete(pending, writer, record)?;
@@ -168,13 +173,13 @@ impl<'a> Writing<'a> {
         cancel: &Cancel,
     ) -> Result<Reverted, SnapshotError> {
         target.rewind()?;
-        let mut changed = kept.reader()?;
+        let changed = std::mem::take(&mut self.runs);
         let files: Vec<FileEntry> = target.tree().values().cloned().collect();
         let mut pages = 0;
         for entry in files.iter().filter(|it| it.kind == FileKind::File) {
             cancel.check()?;
             pages += self.pages(entry.bytes);
-            self.write_file(entry, (kept, &mut changed), target)?;
+            self.write_file(entry, (kept, &changed), target)?;
         }
         Ok(Reverted {
             page_bytes: self.page_bytes,
@@ -189,7 +194,7 @@ impl<'a> Writing<'a> {
     fn write_file(
         &mut self,
         entry: &FileEntry,
-        (kept, changed): (&Kept, &mut UndoReader),
+        (kept, changed): (&Kept, &PageRuns),
         target: &mut Target,
     ) -> Result<(), SnapshotError> {
         let at = tree::at(self.data, &entry.path);
@@ -199,16 +204,31 @@ impl<'a> Writing<'a> {
         let last = self.pages(entry.bytes);
         let old = self.pages(was).min(last);
         if let Some(number) = kept.pages().first(&entry.path) {
-            changed.skip_to(number)?;
-            while let Some((page, _)) = changed.next_below(number + old)? {
-                self.put((&file, &at), (entry, page - number, 1), target)?;
+            for run in changed.within(number..number + old) {
+                let pages = run.start - number..run.end - number;
+                self.put_all((&file, &at), (entry, pages), target)?;
             }
         }
-        let (mut first, block) = (old, BLOCK_BYTES / self.page_bytes);
-        while first < last {
-            let count = block.min(last - first);
-            self.put((&file, &at), (entry, first, count), target)?;
-            first += count;
+        self.put_all((&file, &at), (entry, old..last), target)
+    }
+
+    /// Writes pages of the target, a block at a time.
+    fn put_all(
+        &mut self,
+        at: (&File, &Path),
+        (entry, mut pages): (&FileEntry, Range<u32>),
+        target: &mut Target,
+    ) -> Result<(), SnapshotError> {
+        let (mut pushed, block) = (pages.start, BLOCK_BYTES / self.page_bytes);
+        while !pages.is_empty() {
+            let count = block.min(pages.end - pages.start);
+            self.put(at, (entry, pages.start, count), target)?;
+            pages.start += count;
+            let (from, to) = (self.offset(pushed), self.offset(pages.start));
+            if to - from >= PUSH_BYTES {
+                push(at.0, from, to);
+                pushed = pages.start;
+            }
         }
         Ok(())
     }

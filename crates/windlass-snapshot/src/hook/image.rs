@@ -210,7 +210,7 @@ impl HookImage {
                         && self.is_source(part, block, blocks)?
                         && self.is_seen(part)?
                 }
-                Some(slot) => self.read_slot(part, (block, slot), within, target)?,
+                Some(slot) => self.read_slots(part, (block, slot), within, target)?,
             };
             if is_read {
                 done += target.len();
@@ -219,17 +219,20 @@ impl HookImage {
         Ok(())
     }
 
-    /// Where a block is, and for how many blocks from it on that is the same. A slot is for one.
+    /// Where a block is, and for how many blocks from it on that is the same: the source, or a run
+    /// of slots.
     fn run(&self, part: Part<'_>, block: u64, most: u64) -> Result<(Option<u32>, u64), ImageError> {
-        if let Some(slot) = self.find(part, block)? {
-            return Ok((Some(slot), 1));
-        }
-        for next in 1..most {
-            if self.find(part, block + next)?.is_some() {
-                return Ok((None, next));
+        let first = self.find(part, block)?;
+        let most = match first {
+            Some(slot) => most.min(u64::from(self.store()?.run(slot))),
+            None => most,
+        };
+        for (next, further) in (1..most).zip(1..) {
+            if self.find(part, block + next)? != first.map(|slot| slot + further) {
+                return Ok((first, next));
             }
         }
-        Ok((None, most))
+        Ok((first, most))
     }
 
     /// Fails if somebody has written without the hook. A page that was read before may not be that
@@ -299,34 +302,55 @@ impl HookImage {
         Ok(true)
     }
 
-    /// Reads a page from the store. False if it was moved meanwhile.
-    fn read_slot(
+    /// Reads from a run of slots, from a byte of the first on. False if a page was moved meanwhile.
+    fn read_slots(
         &self,
         part: Part<'_>,
         (block, slot): (u64, u32),
         within: u64,
         into: &mut [u8],
     ) -> Result<bool, ImageError> {
-        let mut page = vec![0; self.document.page_bytes as usize];
+        let page = self.document.page_bytes as usize;
+        let within: usize = fitted(within);
+        if within == 0 && into.len().is_multiple_of(page) {
+            return self.read_pages(part, (block, slot), into);
+        }
+        // The file ends within a page, or somebody asks for a part of one.
+        let mut pages = vec![0; (within + into.len()).next_multiple_of(page)];
+        let is_read = self.read_pages(part, (block, slot), &mut pages)?;
+        into.copy_from_slice(&pages[within..within + into.len()]);
+        Ok(is_read)
+    }
+
+    fn read_pages(
+        &self,
+        part: Part<'_>,
+        (block, slot): (u64, u32),
+        into: &mut [u8],
+    ) -> Result<bool, ImageError> {
         let wanted = Wanted {
             key: part.key,
             block,
             number: self.document.number,
         };
-        let store = self.store()?;
-        let read = store.read(slot, wanted, &mut page);
-        if !read.map_err(|error| self.fault("read the store for", part.position, error))? {
-            if self.find(part, block)? != Some(slot) {
-                return Ok(false);
-            }
-            return Err(ImageError::SnapshotPage {
-                path: part.entry.path_lossy(),
-                offset: block * u64::from(self.document.page_bytes),
-            });
+        let read = self.store()?.read(slot, wanted, into);
+        if read.map_err(|error| self.fault("read the store for", part.position, error))? {
+            return Ok(true);
         }
-        let within: usize = fitted(within);
-        into.copy_from_slice(&page[within..within + into.len()]);
-        Ok(true)
+        let page = self.document.page_bytes as usize;
+        for ((block, slot), page) in (block..).zip(slot..).zip(into.chunks_exact_mut(page)) {
+            let wanted = Wanted { block, ..wanted };
+            let read = self.store()?.read(slot, wanted, page);
+            let is_read =
+                read.map_err(|error| self.fault("read the store for", part.position, error));
+            if !is_read? && self.find(part, block)? == Some(slot) {
+                return Err(ImageError::SnapshotPage {
+                    path: part.entry.path_lossy(),
+                    offset: block * u64::from(self.document.page_bytes),
+                });
+            }
+        }
+        Ok(false)
     }
 }
 

@@ -84,17 +84,24 @@ impl PreservedPages {
         })
     }
 
-    /// Reads a page and checks that it is the one that is wanted. False if it is not.
+    /// How many slots from this one on can be read with one call.
+    pub(crate) const fn run(&self, slot: Slot) -> u32 {
+        self.geometry.run(slot)
+    }
+
+    /// Reads pages that are in a run of slots, for blocks in a row, and checks that each is the one
+    /// that is wanted. False if one is not. `wanted` is the first.
     pub(crate) fn read(
         &self,
         slot: Slot,
         wanted: Wanted,
         into: &mut [u8],
     ) -> std::io::Result<bool> {
-        let mut entry = [0; ENTRY_BYTES];
+        let page_bytes = self.geometry.page_bytes() as usize;
+        let mut entries = vec![0; into.len() / page_bytes * ENTRY_BYTES];
         let read = self
             .file
-            .read_exact_at(&mut entry, self.geometry.entry_offset(slot));
+            .read_exact_at(&mut entries, self.geometry.entry_offset(slot));
         let read = read.and_then(|()| {
             self.file
                 .read_exact_at(into, self.geometry.page_offset(slot))
@@ -103,17 +110,14 @@ impl PreservedPages {
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(false),
             read => read?,
         }
-        let Ok(Some(entry)) = SlotEntry::decode(&entry) else {
-            return Ok(false);
-        };
-        let [a, b, c, d, rest @ ..] = entry.owner.to_le_bytes();
-        let (number, device) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes(rest));
-        Ok(
-            (entry.file, device) == (wanted.key.inode, wanted.key.device)
-                && entry.block == wanted.block
-                && number >= wanted.number
-                && entry.page_crc == crc32c(into),
-        )
+        let entries = entries.as_chunks::<ENTRY_BYTES>().0.iter();
+        let mut pages = entries
+            .zip(into.chunks_exact(page_bytes))
+            .zip(wanted.block..);
+        Ok(pages.all(|((entry, page), block)| {
+            let entry = SlotEntry::decode(entry).ok().flatten();
+            entry.is_some_and(|entry| is_wanted(&entry, Wanted { block, ..wanted }, page))
+        }))
     }
 
     /// Frees the room of these pages, and forgets them. Neighbours go with one call: a file system
@@ -153,6 +157,15 @@ impl PreservedPages {
         }
         std::fs::remove_file(path).doing("remove", path)
     }
+}
+
+fn is_wanted(entry: &SlotEntry, wanted: Wanted, page: &[u8]) -> bool {
+    let [a, b, c, d, rest @ ..] = entry.owner.to_le_bytes();
+    let (number, device) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes(rest));
+    (entry.file, device) == (wanted.key.inode, wanted.key.device)
+        && entry.block == wanted.block
+        && number >= wanted.number
+        && entry.page_crc == crc32c(page)
 }
 
 fn geometry(path: &Path, page_bytes: u32) -> Result<Geometry, HookError> {

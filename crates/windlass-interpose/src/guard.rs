@@ -8,7 +8,8 @@
 use core::ffi::{CStr, c_int};
 
 use windlass_layout::hook::{
-    Change, FileKey, Memory, is_noting, is_tracked, note_file, note_path, spoil_journal,
+    Ahead, Change, FileKey, Memory, System, copy_ahead, is_noting, is_tracked, note_file,
+    note_path, spoil_journal,
 };
 
 use crate::graves;
@@ -154,6 +155,17 @@ impl Entered {
             self.before_cut(fd, length);
             system::close(fd);
         }
+    }
+
+    /// Copies a page that somebody will overwrite.
+    pub(crate) fn copy_ahead(
+        &self,
+        (key, block): (FileKey, u64),
+        system: &mut impl System,
+    ) -> Option<Ahead> {
+        // SAFETY: as in `enter`.
+        let own: &Own = unsafe { &*shared::own() };
+        copy_ahead(self.memory, &own.process, (key, block), system)
     }
 
     fn keep(&self, file: Changed, from: u64, to: u64) {

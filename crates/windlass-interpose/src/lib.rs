@@ -15,6 +15,7 @@
 //! - Only the executable that loads the module at its start is changed, and the server's other
 //!   modules: no program that it starts, no other library, no thread of a module.
 //! - Without the shared memory nothing is changed at all.
+//! - Nothing depends on the helper that copies ahead: without it a durable snapshot costs more.
 //!
 //! The standard library is linked because the linker needs its panic handler, and to ask which
 //! instructions the processor has. Nothing else of it is used.
@@ -23,6 +24,8 @@
 
 extern crate std;
 
+mod ahead;
+mod buffers;
 mod calls;
 mod checksum;
 mod elf;
@@ -36,3 +39,4 @@ mod saved;
 mod shared;
 mod system;
 mod untouched;
+mod worker;

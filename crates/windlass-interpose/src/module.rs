@@ -11,7 +11,7 @@
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr;
 
-use crate::{calls, elf, shared, system};
+use crate::{calls, elf, shared, system, worker};
 
 /// The numbers of a server that was built in the usual way.
 const ARGUMENTS_MAX: c_int = 100;
@@ -92,6 +92,7 @@ pub extern "C" fn _PG_init() {
         return;
     }
     shared::begin();
+    worker::register();
 }
 
 /// Whether the server's first process loads libraries now. A session that loads the module later

@@ -23,7 +23,7 @@ const DESCRIPTOR_PATH: &[u8; 14] = b"/proc/self/fd/";
 
 /// Memory for one page, where direct I/O can read into it. It is on the stack of the call.
 #[repr(align(4096))]
-struct Page([u8; PAGE_BYTES_MAX]);
+pub(crate) struct Page(pub(crate) [u8; PAGE_BYTES_MAX]);
 
 /// A file that is about to be changed.
 #[derive(Clone, Copy)]
@@ -70,14 +70,15 @@ pub(crate) fn keep(memory: Memory<'_>, own: &mut Own, file: Changed, from: u64, 
 }
 
 /// Copies pages from a file into the store.
-struct Copier<'a> {
-    fd: c_int,
-    store: &'a mut Option<(u32, c_int)>,
-    version: u32,
-    memory: Memory<'a>,
-    geometry: Geometry,
-    bytes: &'a mut [u8],
-    patience: Patience,
+pub(crate) struct Copier<'a> {
+    /// The file.
+    pub(crate) fd: c_int,
+    pub(crate) store: &'a mut Option<(u32, c_int)>,
+    pub(crate) version: u32,
+    pub(crate) memory: Memory<'a>,
+    pub(crate) geometry: Geometry,
+    pub(crate) bytes: &'a mut [u8],
+    pub(crate) patience: Patience,
 }
 
 impl Copier<'_> {

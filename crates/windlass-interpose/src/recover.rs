@@ -26,7 +26,7 @@ use crate::saved::{self, Path};
 use crate::system;
 
 /// The newest slots, whose pages are read. The power may have been cut before they were durable.
-const SLOTS_CHECKED: u32 = 4096;
+const SLOTS_CHECKED: u32 = 16_384;
 const WORD_BYTES: u64 = 4;
 /// Indexes and maps begin at a multiple of so many words.
 const AREA_ALIGNED: u64 = 1024;

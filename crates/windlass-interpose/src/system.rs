@@ -304,6 +304,14 @@ impl Default for Patience {
 }
 
 impl Patience {
+    /// For whoever has something else to do.
+    pub(crate) fn none() -> Self {
+        Self {
+            most_millis: -1,
+            ..Self::default()
+        }
+    }
+
     /// For whoever waits while another process may sync the store.
     pub(crate) fn for_sync() -> Self {
         Self {

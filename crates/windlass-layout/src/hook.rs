@@ -14,14 +14,17 @@
 //!   zero, and a write to it does nothing.
 //! - While a block's cell is unset in a snapshot and in all newer ones, the source holds the page
 //!   as it was when the snapshot was made.
-//! - While a durable snapshot is linked, a cell is set only when the page is on the store's disk.
-//!   So the caller's own write never reaches a disk before the copy.
+//! - While a durable snapshot is linked, a cell is set without a mark only when the page is on the
+//!   store's disk, and nobody overwrites a page whose cell has a mark. So the caller's own write
+//!   never reaches a disk before the copy.
 //! - If a page cannot be preserved, the snapshot and all older ones are marked lost before the
 //!   caller's own write begins.
 //!
 //! Ordering: the words that decide who sees what (`pause`, `newest`, the counters of processes) are
 //! sequentially consistent on both sides, so no side needs a barrier of its own.
 
+mod ahead;
+mod cell;
 mod chain;
 mod journal;
 mod limits;
@@ -35,6 +38,7 @@ mod snapshot;
 mod times;
 mod writer;
 
+pub use ahead::{Ahead, copy_ahead, lose_ahead, settle_ahead};
 pub use chain::{Moved, Unpublished, claim, drain, merge, publish, release, unlink};
 pub use journal::{
     JOURNAL_ENTRY_WORDS, JOURNAL_PATH_BYTES_MAX, Noted, begin_journal, end_journal, is_noting,

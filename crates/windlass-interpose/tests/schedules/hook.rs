@@ -2,6 +2,10 @@
 
 #![allow(dead_code, unused_imports, reason = "the models use a part of it")]
 
+#[path = "../../../windlass-layout/src/hook/ahead.rs"]
+mod ahead;
+#[path = "../../../windlass-layout/src/hook/cell.rs"]
+mod cell;
 #[path = "../../../windlass-layout/src/hook/chain.rs"]
 mod chain;
 #[path = "../../../windlass-layout/src/hook/journal.rs"]
@@ -23,6 +27,7 @@ mod snapshot;
 #[path = "../../../windlass-layout/src/hook/writer.rs"]
 mod writer;
 
+pub use ahead::{Ahead, copy_ahead, settle_ahead};
 pub use chain::{Moved, Unpublished, claim, drain, merge, publish, release, unlink};
 pub use journal::{
     JOURNAL_ENTRY_WORDS, Noted, begin_journal, end_journal, note_file, note_path, read_journal,

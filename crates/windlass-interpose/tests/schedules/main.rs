@@ -14,6 +14,7 @@
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner};
 
+mod ahead;
 mod chain;
 mod death;
 mod hook;
@@ -28,8 +29,6 @@ mod map {
 mod store {
     pub(crate) use windlass_layout::SlotEntry;
 }
-
-pub(crate) use windlass_layout::SLOT_LAST;
 
 /// Replaces the module of this name with the types of shuttle, and with small tables.
 mod sync {

@@ -5,9 +5,9 @@ use shuttle::sync::atomic::{AtomicU32, Ordering};
 use shuttle::thread;
 
 use crate::hook::{
-    Busy, Cause, Fault, FileKey, FileLink, FileRecord, Found, Memory, Moved, Process, Reading,
-    Snapshot, System, Waiter, claim, drain, find, grace, merge, needs_grave, needs_pin, pause,
-    preserve, publish, release, resume, unlink,
+    Ahead, Busy, Cause, Fault, FileKey, FileLink, FileRecord, Found, Memory, Moved, Process,
+    Reading, Snapshot, System, Waiter, claim, copy_ahead, drain, find, grace, merge, needs_grave,
+    needs_pin, pause, preserve, publish, release, resume, settle_ahead, unlink,
 };
 use crate::map::Slot;
 use crate::store::SlotEntry;
@@ -29,7 +29,8 @@ pub struct World {
     words: Vec<AtomicU32>,
     pub source: Vec<AtomicU32>,
     pub store: Vec<AtomicU32>,
-    /// Which slots outlive a power cut.
+    /// Which slots were written, and which of them outlive a power cut.
+    written: Vec<AtomicU32>,
     durable: Vec<AtomicU32>,
     /// Process numbers below this are dead if their bit is set.
     pub dead: AtomicU32,
@@ -56,8 +57,6 @@ pub struct Actor {
     pub dies_at: u32,
     calls: u32,
     page: u32,
-    /// Slots that it wrote and did not sync yet.
-    unsynced: Vec<Slot>,
 }
 
 impl World {
@@ -70,6 +69,7 @@ impl World {
                 .map(|block| AtomicU32::new(100 + block))
                 .collect(),
             store: numbers(SLOTS),
+            written: numbers(SLOTS),
             durable: numbers(SLOTS),
             dead: AtomicU32::new(0),
             over: AtomicU32::new(0),
@@ -137,7 +137,6 @@ impl Actor {
             dies_at: 0,
             calls: 0,
             page: 0,
-            unsynced: Vec::new(),
         }
     }
 
@@ -165,6 +164,24 @@ impl Actor {
                 world.assert_durable(u64::from(*block));
                 page.store(self.pid * 1000 + turn, Ordering::SeqCst);
             }
+            process.leave(memory);
+        }
+    }
+
+    /// Copies blocks before anybody overwrites them, as the helper does it.
+    pub fn copies_ahead(&mut self, process: &mut Process, blocks: &[u32]) {
+        let world = Arc::clone(&self.world);
+        let memory = world.memory();
+        let mut copied: Vec<Ahead> = Vec::new();
+        for block in blocks {
+            process.enter(memory, self);
+            copied.extend(copy_ahead(memory, process, (FILE, u64::from(*block)), self));
+            process.leave(memory);
+        }
+        self.sync().unwrap();
+        for page in &copied {
+            process.enter(memory, self);
+            settle_ahead(memory, page);
             process.leave(memory);
         }
     }
@@ -333,15 +350,19 @@ impl System for Actor {
             });
         }
         self.world.store[slot as usize].store(self.page, Ordering::SeqCst);
-        self.unsynced.push(slot);
+        self.world.written[slot as usize].store(1, Ordering::SeqCst);
         self.calls();
         Ok(())
     }
 
+    /// Covers what anybody had written when it began.
     fn sync(&mut self) -> Result<(), Fault> {
         self.calls();
-        for slot in self.unsynced.drain(..) {
-            self.world.durable[slot as usize].store(1, Ordering::SeqCst);
+        let is_written = |slot: &usize| self.world.written[*slot].load(Ordering::SeqCst) != 0;
+        let covered: Vec<_> = (0..SLOTS).filter(is_written).collect();
+        self.calls();
+        for slot in covered {
+            self.world.durable[slot].store(1, Ordering::SeqCst);
         }
         Ok(())
     }

@@ -5,10 +5,11 @@
 //! Only one controller runs at a time; it holds a lock on the memory's file. If it dies, the next
 //! one sees from the states what was under way, and every step can be done again.
 
+use super::cell::Cell;
 use super::memory::{Memory, NEWEST_AT, Phase, SNAPSHOTS_MAX};
 use super::snapshot::{FileRecord, Snapshot};
 use super::writer::linked;
-use crate::map::{MapCell, Slot};
+use crate::map::Slot;
 
 /// An entry that nobody but its controller looks at.
 #[derive(Debug)]
@@ -55,27 +56,28 @@ pub fn merge(
     mut each: impl FnMut(Moved),
 ) {
     for block in 0..u64::from(record.blocks) {
-        let Some(slot) = snapshot.slot(record, block) else {
+        let Some(given) = snapshot.cell(record, block) else {
             continue;
         };
-        each(match cell_of_older(snapshot, record, block) {
-            Some((older, cell)) => give(memory, &older, cell, slot),
-            None => Moved::Unneeded(slot),
+        let Some(slot) = given.slot() else { continue };
+        let is_kept = cell_of_older(snapshot, record, block)
+            .is_some_and(|(older, cell)| give(memory, &older, cell, given));
+        each(match is_kept {
+            true => Moved::Kept,
+            false => Moved::Unneeded(slot),
         });
     }
 }
 
-fn give(memory: Memory<'_>, older: &Snapshot<'_>, cell: usize, slot: Slot) -> Moved {
-    let filled = MapCell::of(slot).unwrap_or_default();
-    if memory.replace(cell, 0, filled.0) {
+/// Gives a page to an older snapshot, with its mark: whoever takes that away here may not see the
+/// older cell yet, and a mark too many is only a sync too many. False if the older one has another.
+fn give(memory: Memory<'_>, older: &Snapshot<'_>, cell: usize, given: Cell) -> bool {
+    if memory.replace(cell, 0, given.0) {
         older.note_preserved();
-        return Moved::Kept;
+        return true;
     }
     // A controller that died may have given it already.
-    match memory.load(cell) == filled.0 {
-        true => Moved::Kept,
-        false => Moved::Unneeded(slot),
-    }
+    Cell(memory.load(cell)).slot() == given.slot()
 }
 
 fn cell_of_older<'a>(

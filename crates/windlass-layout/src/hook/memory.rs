@@ -4,6 +4,7 @@
 //!
 //! The first words never move, so that a library of another version can say that it was there.
 
+use super::cell::SLOTS_END;
 use crate::sync::{
     AREA_ALIGNED, AtomicU32, HEADER_WORDS, LOCKS, Ordering, PROCESSES, READERS, SNAPSHOTS,
 };
@@ -11,7 +12,7 @@ use crate::sync::{
 /// The first word: the memory is that of a write hook.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"WLHK");
 /// The version of this layout.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// How many snapshots a database can have.
 pub const SNAPSHOTS_MAX: u32 = SNAPSHOTS;
 /// The length of the memory's file. Only what is in use of it takes memory.
@@ -250,7 +251,7 @@ impl<'a> Memory<'a> {
     /// Takes a slot of the store; `None` if it has no more.
     pub(super) fn take_slot(&self) -> Option<u32> {
         let word = self.word(NEXT_SLOT_AT)?;
-        let next = |slot: u32| (slot < crate::SLOT_LAST).then(|| slot + 1);
+        let next = |slot: u32| (slot < SLOTS_END).then(|| slot + 1);
         word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next)
             .ok()
     }

@@ -2,14 +2,15 @@
 //!
 //!   index   a hash table of records; record: inode 2 | device | first cell | blocks |
 //!           directory of its link | name of its link | is it watched, and when was it met
-//!   map     a cell for each block of each file: slot + 1, or 0
+//!   map     a cell for each block of each file: slot + 1, or 0; and a mark (cell.rs)
 //!
 //! The controller fills index and map before anybody else can see the snapshot. After that a cell
-//! changes once, from 0 to a slot. An index never changes, but for the last word of a record: the
-//! hook marks there which files it meets when a server starts.
+//! changes once, from 0 to a slot, and loses its mark if it has one. An index never changes, but
+//! for the last word of a record: the hook marks there which files it meets when a server starts.
 
+use super::cell::Cell;
 use super::memory::{Cause, Memory, Phase, SNAPSHOT_WORDS, SNAPSHOTS_AT, SNAPSHOTS_MAX};
-use crate::map::{MapCell, Slot};
+use crate::map::Slot;
 
 /// Words of a record in an index.
 pub const FILE_WORDS: usize = 8;
@@ -439,9 +440,14 @@ impl<'a> Snapshot<'a> {
         usize::try_from(self.long(MAP_AT).checked_add(cell)?).ok()
     }
 
+    /// The cell of a block; `None` if the snapshot does not have the block.
+    pub(super) fn cell(&self, record: &FileRecord, block: u64) -> Option<Cell> {
+        Some(Cell(self.memory.load(self.cell_at(record, block)?)))
+    }
+
     /// The slot of a block in this snapshot alone.
     pub fn slot(&self, record: &FileRecord, block: u64) -> Option<Slot> {
-        MapCell(self.memory.load(self.cell_at(record, block)?)).slot()
+        self.cell(record, block)?.slot()
     }
 
     fn get(&self, field: usize) -> u32 {

@@ -1,11 +1,13 @@
 //! What a process of the server does before it overwrites a page.
 
+use super::ahead::sync_ahead;
+use super::cell::Cell;
 use super::limits::{enforce, forgotten};
 use super::lock::{EXTENT_BLOCKS, Lock};
 use super::memory::{Cause, Memory, Phase, SNAPSHOTS_MAX};
 use super::process::{Process, Waiter};
 use super::snapshot::{FileKey, FileRecord, Snapshot};
-use crate::map::{MapCell, Slot};
+use crate::map::Slot;
 use crate::store::SlotEntry;
 
 /// Why a page could not be preserved, and the system's error number.
@@ -24,7 +26,7 @@ pub trait System: Waiter {
     fn read(&mut self, block: u64) -> Result<u32, Fault>;
     /// Writes the page that was read last, and its entry, into the store.
     fn write(&mut self, slot: Slot, entry: &SlotEntry) -> Result<(), Fault>;
-    /// Makes durable what this process wrote into the store.
+    /// Makes durable what this process wrote into the store, and what others had written before.
     fn sync(&mut self) -> Result<(), Fault>;
     /// Makes sure that a power cut does not bring back the snapshot at this place of the table.
     fn forget(&mut self, index: u32);
@@ -59,26 +61,34 @@ pub(super) fn linked<'a>(memory: Memory<'a>) -> impl Iterator<Item = Snapshot<'a
     each.take(SNAPSHOTS_MAX as usize)
 }
 
-/// The snapshot that the page must go to, and its cell. `None` if nothing needs it.
-fn target<'a>(memory: Memory<'a>, key: FileKey, block: u64) -> Option<(Snapshot<'a>, usize)> {
+/// What a page needs before it is overwritten.
+pub(super) enum Need<'a> {
+    Nothing,
+    /// To be copied into this snapshot, and this is its cell.
+    Copy(Snapshot<'a>, usize),
+    /// To be made durable: this snapshot has it.
+    Sync(Snapshot<'a>),
+}
+
+pub(super) fn need<'a>(memory: Memory<'a>, key: FileKey, block: u64) -> Need<'a> {
     for snapshot in linked(memory) {
         let state = snapshot.state();
         if state == Phase::Lost {
             // All older ones are lost, too.
-            return None;
+            return Need::Nothing;
         }
         let cell = snapshot
             .find(key)
             .and_then(|record| snapshot.cell_at(&record, block));
         let Some(cell) = cell else { continue };
-        if memory.load(cell) != 0 {
-            return None;
-        }
-        if state == Phase::Active {
-            return Some((snapshot, cell));
+        match Cell(memory.load(cell)) {
+            found if found.is_unsynced() => return Need::Sync(snapshot),
+            Cell(0) if state == Phase::Active => return Need::Copy(snapshot, cell),
+            Cell(0) => {}
+            _ => return Need::Nothing,
         }
     }
-    None
+    Need::Nothing
 }
 
 /// Preserves the page of a block, if a snapshot still needs it. The process must be inside. If this
@@ -90,8 +100,10 @@ pub fn preserve(
     block: u64,
     system: &mut impl System,
 ) {
-    let Some((snapshot, _)) = target(memory, key, block) else {
-        return;
+    let snapshot = match need(memory, key, block) {
+        Need::Nothing => return,
+        Need::Sync(snapshot) => return sync_ahead(memory, &snapshot, (key, block), system),
+        Need::Copy(snapshot, _) => snapshot,
     };
     let Some(lock) = Lock::take(memory, process, (key, block), system) else {
         let (cause, errno) = (Cause::Lock, 0);
@@ -101,7 +113,11 @@ pub fn preserve(
     let is_preserved = keep(memory, (key, block), system);
     lock.release();
     if is_preserved {
-        enforce(memory, system);
+        return enforce(memory, system);
+    }
+    // Somebody copied it ahead while this process waited.
+    if let Need::Sync(snapshot) = need(memory, key, block) {
+        sync_ahead(memory, &snapshot, (key, block), system);
     }
 }
 
@@ -109,7 +125,7 @@ pub fn preserve(
 /// all of them. A neighbour's cell is unset, and the lock is that of the extent, so nobody has
 /// overwritten the neighbour, and nobody does before its cell is set.
 fn keep(memory: Memory<'_>, (key, block): (FileKey, u64), system: &mut impl System) -> bool {
-    let Some((snapshot, cell)) = target(memory, key, block) else {
+    let Need::Copy(snapshot, cell) = need(memory, key, block) else {
         return false;
     };
     let mut kept = Kept::default();
@@ -121,7 +137,7 @@ fn keep(memory: Memory<'_>, (key, block): (FileKey, u64), system: &mut impl Syst
         let blocks = EXTENT_BLOCKS as u64;
         let first = block - block % blocks;
         for neighbour in (first..first + blocks).filter(|it| *it != block) {
-            let Some((snapshot, cell)) = target(memory, key, neighbour) else {
+            let Need::Copy(snapshot, cell) = need(memory, key, neighbour) else {
                 continue;
             };
             // Whoever writes to it tries again, and then it counts.
@@ -156,8 +172,7 @@ impl Kept {
 
     fn count_all(&self, memory: Memory<'_>) {
         for (index, cell, slot) in self.pages.iter().take(self.count) {
-            let filled = MapCell::of(*slot).unwrap_or_default();
-            memory.store(*cell, filled.0);
+            memory.store(*cell, Cell::of(*slot).0);
             if let Some(snapshot) = Snapshot::at(memory, *index) {
                 snapshot.note_preserved();
             }
@@ -199,7 +214,7 @@ pub fn restore(
         }
         return match is_there(&snapshot, &record) {
             Some(true) => {
-                memory.store(cell, MapCell::of(slot).unwrap_or_default().0);
+                memory.store(cell, Cell::of(slot).0);
                 snapshot.note_preserved();
                 true
             }
@@ -211,14 +226,14 @@ pub fn restore(
     true
 }
 
-fn give_up(snapshot: &Snapshot<'_>, fault: Fault, system: &mut impl System) {
+pub(super) fn give_up(snapshot: &Snapshot<'_>, fault: Fault, system: &mut impl System) {
     if lose(snapshot, fault, &mut |index| system.forget(index)) {
         system.tell_lost(fault.cause);
     }
 }
 
 /// Copies the page into the store.
-fn copy(
+pub(super) fn copy(
     memory: Memory<'_>,
     snapshot: &Snapshot<'_>,
     (key, block): (FileKey, u64),

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
+mod ahead;
 mod census;
 mod chain;
 mod content;

@@ -53,10 +53,11 @@ impl Libraries {
     }
 }
 
-/// The files whose code is mapped.
+/// The libraries whose code is mapped.
 fn mapped(maps: &str) -> impl Iterator<Item = &Path> {
     let code = maps.lines().filter(|line| line.contains(" r-xp "));
-    code.filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])))
+    let paths = code.filter_map(|line| line.find('/').map(|at| &line[at..]));
+    paths.filter(|path| path.contains(".so")).map(Path::new)
 }
 
 /// By which call a module writes unseen. `None` also for a file that is gone, or no library.
@@ -82,12 +83,13 @@ mod tests {
     #[test]
     fn the_code_of_a_process_is_found_in_its_mappings() {
         let maps = "\
-            55d0c0a00000-55d0c0b00000 r-xp 00000000 08:01 12   /usr/bin/a server\n\
+            55d0c0a00000-55d0c0b00000 r-xp 00000000 08:01 12   /usr/bin/server\n\
+            7f0000004000-7f0000005000 r-xp 00000000 08:01 14   /usr/lib/a module.so\n\
             7f0000000000-7f0000001000 rw-p 00000000 08:01 13   /usr/lib/data.so\n\
             7f0000002000-7f0000003000 r-xp 00000000 00:00 0    [vdso]\n";
         assert_eq!(
             mapped(maps).collect::<Vec<_>>(),
-            [Path::new("/usr/bin/a server")]
+            [Path::new("/usr/lib/a module.so")]
         );
         assert_eq!(unseen(Path::new("/usr/bin/env")), None);
     }

@@ -74,6 +74,7 @@ mod snapshot_clusters;
 mod snapshot_hook;
 mod snapshot_images;
 mod snapshot_power;
+mod snapshot_store;
 mod snapshots;
 mod support;
 mod sweep;

@@ -158,7 +158,9 @@ impl Turn<'_> {
             }
             entered.call(|| ());
         }
-        if let (Err(fault), Some(entered)) = (synced, enter()) {
+        if let Err(fault) = synced
+            && let Some(entered) = enter()
+        {
             lose_ahead(self.memory, fault, &mut self.copier);
             entered.call(|| ());
         }

@@ -546,7 +546,7 @@ fn log_in_a_bucket_goes_with_the_sets_that_lead_into_it() {
     let before = log.shop.log();
     let said = log.shop.done(&expire);
     assert_eq!(log.shop.log(), before, "its set is only hidden: {said}");
-    let now = [&expire[..], &["--grace", "0s"]].concat();
+    let now = [&expire[..], &["--grace", "0"]].concat();
     let planned = log.shop.done(&[&now[..], &["--dry-run"]].concat());
     assert_eq!(log.shop.log(), before, "{planned}");
     log.shop.done(&now);

@@ -185,7 +185,11 @@ impl ClusterBack {
         let pending = snapshot.path().join(kept::PENDING);
         let written = self.write((&control, then), &pending, target, (progress, cancel));
         let mut reverted = match written {
-            Ok(reverted) => reverted,
+            Ok(Some(reverted)) => reverted,
+            Ok(None) => {
+                self.roll_back(Some(&pending))?;
+                return Ok(Reverted::nothing(control.block_bytes));
+            }
             Err(error) => {
                 self.roll_back(Some(&pending))?;
                 return Err(error);
@@ -216,14 +220,16 @@ impl ClusterBack {
         }
     }
 
-    /// Everything that can be undone, and then the one step that cannot.
+    /// Everything that can be undone, and then the one step that cannot. `None` if there is nothing
+    /// to do, and an earlier revert has kept something: that stays, or a revert that is asked for
+    /// twice would take from the user what the first one has kept.
     fn write(
         &self,
         (control, then): (&Control, Control),
         pending: &Path,
         target: &mut Target,
         (progress, cancel): (&Progress, &Cancel),
-    ) -> Result<Reverted, SnapshotError> {
+    ) -> Result<Option<Reverted>, SnapshotError> {
         if let Some(process) = self.server.running() {
             let path = self.data.clone();
             return Err(SnapshotError::ServerRuns { path, process });
@@ -233,6 +239,12 @@ impl ClusterBack {
         progress.set_phase("comparing");
         let live = tree::live(&self.data, &version)?;
         let kept = writing.keep((live, pending), control, target, cancel)?;
+        if kept::has_earlier(pending)
+            && kept.is_nothing()
+            && tree::is_alike(kept.tree(), target.tree())
+        {
+            return Ok(None);
+        }
         progress.set_phase("writing pages");
         writing.shape(&version, target.tree())?;
         let mut reverted = writing.write(&kept, target, cancel)?;
@@ -251,7 +263,7 @@ impl ClusterBack {
         tree::sync_all(&self.data)?;
         self.put_control(&then.into_bytes())?;
         reverted.kept_count = kept.record().kept_count;
-        Ok(reverted)
+        Ok(Some(reverted))
     }
 
     /// Gives pg_control its name. The hook is told, or it would take this for a foreign write.

@@ -79,6 +79,20 @@ pub struct Reverted {
     pub locked: Duration,
 }
 
+impl Reverted {
+    /// A database that was as it should be.
+    pub(crate) fn nothing(page_bytes: u32) -> Self {
+        Self {
+            page_bytes,
+            page_count: 0,
+            written_count: 0,
+            kept_count: 0,
+            compared_count: 0,
+            locked: Duration::ZERO,
+        }
+    }
+}
+
 /// The snapshot with the newest undo.
 pub fn newest_undo(place: &Place) -> Result<Option<(Snapshot, UndoRecord)>, SnapshotError> {
     let mut newest: Option<(Snapshot, UndoRecord)> = None;

@@ -96,6 +96,11 @@ pub(super) fn finish(pending: &Path) -> Result<(), SnapshotError> {
     durable::rename(pending, &before).doing("rename", pending)
 }
 
+/// Whether an earlier revert to the same snapshot, or an undo, has kept something.
+pub(super) fn has_earlier(pending: &Path) -> bool {
+    pending.with_file_name(BEFORE).is_dir()
+}
+
 /// Removes a pending state that nobody needs. Without its pages it counts for nothing, so they go
 /// first.
 pub(super) fn discard(pending: &Path) -> Result<(), SnapshotError> {
@@ -138,6 +143,11 @@ impl Kept {
 
     pub(super) fn pages(&self) -> &Pages {
         &self.pages
+    }
+
+    /// Whether no page differed.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.record.kept_count == 0
     }
 
     pub(super) fn record(&self) -> &UndoRecord {

@@ -100,6 +100,22 @@ pub(super) fn live(data: &Path, version: &str) -> Result<Tree, SnapshotError> {
     Ok(found)
 }
 
+/// Whether two trees have the same files with the same lengths, and the same links.
+pub(super) fn is_alike(one: &Tree, other: &Tree) -> bool {
+    let shape = |tree: &Tree| {
+        let entries = tree.iter().map(|(path, entry)| {
+            let bytes = if entry.kind == FileKind::File {
+                entry.bytes
+            } else {
+                0
+            };
+            (path.clone(), entry.kind, bytes, entry.link_target.clone())
+        });
+        entries.collect::<Vec<_>>()
+    };
+    shape(one) == shape(other)
+}
+
 fn entry(path: &[u8], metadata: &Metadata, kind: FileKind) -> FileEntry {
     FileEntry {
         file: FileNo(0),

@@ -53,6 +53,12 @@ fn goes_back_and_forth(method: &str, mut subject: Subject) {
     assert!(told.contains("windlass snapshot undo"), "{told}");
     assert_eq!(subject.rows(), before, "{told}");
     assert_eq!(subject.sql(TIMELINE), "2");
+    // A script tries it again. What the first one kept is still there for the undo below.
+    let asked = run(&subject.scratch, 2, &["snapshot", "revert", &word]);
+    assert!(asked.contains("the place of what the revert at"), "{asked}");
+    let told = subject.windlass(&["snapshot", "revert", &word, "--yes"]);
+    assert!(told.contains("nothing: it was so already"), "{told}");
+    assert_eq!(subject.rows(), before, "{told}");
     assert_eq!(
         subject.sql("SHOW work_mem"),
         "5MB",

@@ -66,6 +66,13 @@ fn question(plan: &BackPlan) -> String {
             record.name
         ),
     };
+    if let (None, Ok(Some(kept))) = (&plan.undo, plan.snapshot.undo()) {
+        text.push_str(&format!(
+            " It takes the place of what the {} at {} has kept, unless nothing was written since.",
+            kept.by,
+            moment_of(&kept.at)
+        ));
+    }
     if plan.stops_server() {
         text.push_str(" The server is stopped for that: every session ends.");
     }

@@ -45,6 +45,15 @@ impl Drop for Load {
     }
 }
 
+/// Says that something has ended when it goes.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// Runs `body` while pgbench works, and while statements create and remove tables and databases.
 /// The cluster must have pgbench's tables, and a table `kept (n bigint)`.
 pub fn under_load<T>(cluster: &PrivateCluster, body: impl FnOnce() -> T) -> T {
@@ -60,8 +69,10 @@ pub fn under_load<T>(cluster: &PrivateCluster, body: impl FnOnce() -> T) -> T {
             }
             rounds
         });
+        // Also if the body fails, or nobody would ever see why.
+        let ended = Ended(&done);
         let result = body();
-        done.store(true, Ordering::Release);
+        drop(ended);
         let rounds: u32 = rounds.join().expect("the workload runs");
         drop(load);
         assert!(rounds > 0, "the workload must have run");

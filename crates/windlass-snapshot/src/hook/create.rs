@@ -5,6 +5,7 @@
 //! Until the document is written and the entry is marked complete, the next controller undoes
 //! everything. So a creation that is killed leaves nothing that counts.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use windlass_engine::{Cancel, Progress};
@@ -95,8 +96,14 @@ pub fn create(
     finish(&locked, &cluster.facts().data_directory)?;
     let mut tries = 0;
     loop {
-        let (made, cause) = attempt(&locked, cluster, request, cancel)?;
         tries += 1;
+        let (made, cause) = match attempt(&locked, cluster, request, cancel) {
+            Err(error) if tries < TRIES && lacks_log(request, &error) => {
+                cancel_check(cancel)?;
+                continue;
+            }
+            attempted => attempted?,
+        };
         match cause {
             None => return Ok(made),
             Some(cause) if tries == TRIES => {
@@ -106,6 +113,16 @@ pub fn create(
             Some(_) => cancel_check(cancel)?,
         }
     }
+}
+
+/// Whether a checkpoint has recycled log meanwhile that the snapshot would have begun with. The
+/// next attempt begins with that checkpoint.
+fn lacks_log(request: &HookRequest<'_>, error: &HookError) -> bool {
+    let (HookStart::Pause, HookError::Io { path, source, .. }) = (request.start, error) else {
+        return false;
+    };
+    let is_log = path.components().any(|part| part.as_os_str() == "pg_wal");
+    is_log && source.kind() == ErrorKind::NotFound
 }
 
 fn cancel_check(cancel: &Cancel) -> Result<(), HookError> {

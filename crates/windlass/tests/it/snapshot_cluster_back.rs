@@ -53,12 +53,6 @@ fn goes_back_and_forth(method: &str, mut subject: Subject) {
     assert!(told.contains("windlass snapshot undo"), "{told}");
     assert_eq!(subject.rows(), before, "{told}");
     assert_eq!(subject.sql(TIMELINE), "2");
-    // A script tries it again. What the first one kept is still there for the undo below.
-    let asked = run(&subject.scratch, 2, &["snapshot", "revert", &word]);
-    assert!(asked.contains("the place of what the revert at"), "{asked}");
-    let told = subject.windlass(&["snapshot", "revert", &word, "--yes"]);
-    assert!(told.contains("nothing: it was so already"), "{told}");
-    assert_eq!(subject.rows(), before, "{told}");
     assert_eq!(
         subject.sql("SHOW work_mem"),
         "5MB",
@@ -95,6 +89,27 @@ fn goes_back_and_forth(method: &str, mut subject: Subject) {
         subject.windlass(&["snapshot", "drop", &conninfo, name]);
     }
     subject.scratch.assert_clean();
+}
+
+/// A script that tries again must not lose what the first revert has kept.
+#[test]
+fn a_revert_that_finds_nothing_to_write_leaves_what_an_earlier_one_has_kept() {
+    let mut subject = Subject::new(None, false);
+    let (conninfo, data) = (subject.cluster.conninfo(), subject.data());
+    subject.windlass(&["snapshot", "create", &conninfo, "then", "--method", "copy"]);
+    subject.change();
+    let after = subject.rows();
+    // No server runs between both, so nothing is written.
+    subject.cluster.stop("fast");
+    let word = format!("{data}@then");
+    subject.windlass(&["snapshot", "revert", &word, "--yes"]);
+    let asked = run(&subject.scratch, 2, &["snapshot", "revert", &word]);
+    assert!(asked.contains("the place of what the revert at"), "{asked}");
+    let told = subject.windlass(&["snapshot", "revert", &word, "--yes"]);
+    assert!(told.contains("nothing: it was so already"), "{told}");
+    subject.windlass(&["snapshot", "undo", &data, "--yes"]);
+    subject.cluster.run();
+    assert_eq!(subject.rows(), after);
 }
 
 #[test]

@@ -147,8 +147,8 @@ impl Control {
         Ok(self.file.metadata().doing("examine", &self.path)?.ino())
     }
 
-    /// Fails unless the server runs now, and everything that every process of it writes goes through
-    /// the hook.
+    /// Fails unless the server runs now, and everything that every process of it writes goes
+    /// through the hook.
     pub(crate) fn check_server(&self) -> Result<(), HookError> {
         let not_loaded = || HookError::NotLoaded {
             data: self.data.clone(),

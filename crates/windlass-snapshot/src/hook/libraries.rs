@@ -2,20 +2,22 @@
 //!
 //!   mapped by a process --> defines Pg_magic_func? --> imports a call that nobody can follow?
 //!
-//! The hook replaces the calls that modules make, whenever they are loaded. What it cannot follow is
-//! a write that the system makes later, for somebody who only asked for it.
+//! The hook replaces the calls that modules make, whenever they are loaded. What it cannot follow
+//! is a write that the system makes later, for somebody who only asked for it.
 //!
 //! Never does: look into libraries that are no modules. Those of the system write no data files.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use object::{Object, ObjectSymbol, ReadCache};
+use object::{Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef};
 
 use super::error::HookError;
 
 /// What every module of PostgreSQL defines.
 const MODULE: &str = "Pg_magic_func";
+/// The section with the names of all symbols.
+const NAMES: &str = ".dynstr";
 
 /// Calls that have files written later.
 const UNSEEN: [&str; 8] = [
@@ -64,6 +66,9 @@ fn mapped(maps: &str) -> impl Iterator<Item = &Path> {
 fn unseen(path: &Path) -> Option<String> {
     let cache = ReadCache::new(std::fs::File::open(path).ok()?);
     let library = object::File::parse(&cache).ok()?;
+    if !may_be_module(&library) {
+        return None;
+    }
     let mut call = None;
     let mut is_module = false;
     for symbol in library.dynamic_symbols() {
@@ -74,6 +79,17 @@ fn unseen(path: &Path) -> Option<String> {
         }
     }
     call.filter(|_| is_module)
+}
+
+/// Whether the names of a library have that of every module. Most libraries have thousands of
+/// symbols, and to look at each would take longer than all else that a snapshot needs.
+fn may_be_module<'a>(library: &object::File<'a, impl ReadRef<'a>>) -> bool {
+    let names = library.section_by_name(NAMES);
+    let names = names.and_then(|names| names.data().ok());
+    names.is_none_or(|names| {
+        let mut names = names.split(|byte| *byte == 0);
+        names.any(|name| name == MODULE.as_bytes())
+    })
 }
 
 #[cfg(test)]

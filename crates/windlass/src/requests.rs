@@ -107,8 +107,10 @@ pub fn merge(arguments: &cli::Merge) -> Result<BackupRequest, Failure> {
     let to: Vec<_> = arguments.to.iter().map(String::as_str).collect();
     Ok(BackupRequest {
         name: Some(subject.clone()),
-        compression: Compression::parse(&arguments.compress)?,
-        compression_text: arguments.compress.clone(),
+        compression: Compression::parse(&arguments.coding.compress)?,
+        compression_text: arguments.coding.compress.clone(),
+        pages: page_choice(arguments.coding.pages.as_deref()),
+        frame_proof: !arguments.coding.no_frame_proof,
         encrypt: arguments.encrypt.clone(),
         rates: rates(&arguments.rates),
         buffered: arguments.buffered,

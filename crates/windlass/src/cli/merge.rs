@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Buffers, Choice, Hooks, Layout, Rates, Repo, Watching};
+use super::{Buffers, Choice, Coding, Hooks, Layout, Rates, Repo, Watching};
 
 /// `windlass merge`
 #[derive(Debug, Args)]
@@ -24,15 +24,9 @@ pub struct Merge {
         value_delimiter = ','
     )]
     pub to: Vec<String>,
-    /// Codec: none, lz4, zstd or zstd:LEVEL (1 to 19, or -7 to -1 for more speed), or auto
-    #[arg(
-        long,
-        default_value = "zstd:1",
-        value_name = "CODEC",
-        env = "WINDLASS_COMPRESS",
-        allow_hyphen_values = true
-    )]
-    pub compress: String,
+    /// How to make it smaller
+    #[command(flatten)]
+    pub coding: Coding,
     /// Encrypt the set, so that only this one can read it. Without it the new set is not encrypted,
     /// whatever the chain is. Repeat it for several
     #[arg(long, value_name = "WHO", env = "WINDLASS_ENCRYPT")]

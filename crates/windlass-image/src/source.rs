@@ -81,8 +81,8 @@ impl ImageSource {
         self.specs().try_for_each(|spec| run.push(spec))
     }
 
-    /// Says of each file how its pages are laid out; `None` if that is not known. Call it before the
-    /// files are added.
+    /// Says of each file how its pages are laid out; `None` if that is not known. Call it before
+    /// the files are added.
     pub fn classify(&self, run: &mut BackupRun, of: impl Fn(&FileEntry) -> Option<Arc<PageClass>>) {
         let files = self.entries();
         let files = files.filter(|(_, entry)| entry.kind == FileKind::File);

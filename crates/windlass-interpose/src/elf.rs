@@ -184,8 +184,8 @@ fn symbol(tables: &Tables, index: u64) -> Option<(&'static CStr, bool)> {
 
 /// Whether an object defines a symbol, by its hash table:
 ///
-///   buckets 4 | first symbol 4 | words of the filter 4 | shift 4 | filter 8 each | buckets 4 each |
-///   chain 4 for each symbol from the first one on; the last one of a bucket is odd
+///   buckets 4 | first symbol 4 | words of the filter 4 | shift 4 | filter 8 each |
+///   buckets 4 each | chain 4 for each symbol from the first one on; the last of a bucket is odd
 fn defines(tables: &Tables, name: &CStr) -> bool {
     if tables.hash == 0 {
         return false;

@@ -71,8 +71,8 @@ impl TrialSource {
         Ok(source)
     }
 
-    /// Says of each file to which class its pages belong. Trials whose options have page-aware frames
-    /// take them apart.
+    /// Says of each file to which class its pages belong. Trials whose options have page-aware
+    /// frames take them apart.
     #[must_use]
     pub fn with_classes(mut self, class: impl Fn(&Path) -> Option<Arc<PageClass>>) -> Self {
         let mut classes = Vec::new();
@@ -84,7 +84,8 @@ impl TrialSource {
         self
     }
 
-    /// The classes of the files. Each trial has new ones: what one codec gains is nothing to another.
+    /// The classes of the files. Each trial has new ones: what one codec gains says nothing of
+    /// another.
     fn classes(&self) -> FileClasses {
         let layouts = self.layouts.iter().cloned();
         let classes: Vec<_> = layouts.map(PageClass::new).map(Arc::new).collect();

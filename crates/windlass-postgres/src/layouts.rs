@@ -3,9 +3,10 @@
 //!   pg_filenode.map -> pg_class ------> file number, kind of pages
 //!                      pg_attribute --> columns
 //!
-//! The files are those of a data directory, or of an image of one. The server may be running, so catalogs and pages are of several moments. A layout decides how
-//! short a page is stored, never what comes back. So a row that is not valid any more costs room
-//! only, and nothing here is an error.
+//! The files are those of a data directory, or of an image of one. The server may be running, so
+//! catalogs and pages are of several moments. A layout decides how short a page is stored, never
+//! what comes back. So a row that is not valid any more costs room only, and nothing here is an
+//! error.
 //!
 //! Invariants
 //! - Memory grows with the number of relations and columns that have many pages, not with the

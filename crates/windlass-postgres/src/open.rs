@@ -172,8 +172,7 @@ impl Server {
             lock: request.lock.take(),
         })?;
         process.wait_ready(cancel, apart)?;
-        let said = std::fs::read(&log).unwrap_or_default();
-        watch.end_start(&String::from_utf8_lossy(&said));
+        watch.end_start(&phases::said(&log));
         let logins = returned(apart, || {
             prepared.finish()?;
             Ok(Logins::new(&request, &control))

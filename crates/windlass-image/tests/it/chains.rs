@@ -223,10 +223,15 @@ fn damage_of_any_set_of_a_chain_is_found_and_costs_only_what_no_newer_set_has() 
     let set = Arc::new(open(history.stripes(2)).unwrap());
     let links: Vec<_> = set.links().map(FoundSet::stripes).collect();
     for stripes in links {
-        // Whichever writer is free takes the next frames: a stripe of a small set may have none.
-        let mut held = stripes.iter().filter(|one| !one.directory().is_empty());
-        let stripe = held.next().unwrap();
-        let region = stripe.directory()[0].region_offset;
+        // Whichever writer is free takes the next frames: a stripe of a small set may have none, or
+        // only such as take no room.
+        let blocks = stripes.iter().flat_map(|stripe| {
+            let blocks = stripe.directory().iter();
+            blocks.map(move |block| (stripe, block))
+        });
+        let mut held = blocks.filter(|(_, block)| block.region_offset < block.offset);
+        let (stripe, block) = held.next().unwrap();
+        let region = block.region_offset;
         flip(stripe.location(), region + 3);
         let survey = Survey::of(&Files, history.stripes(2), METADATA_LIMIT_DEFAULT).unwrap();
         let fitted = options().fit(survey.set()).unwrap();

@@ -137,7 +137,7 @@ fn what_is_chosen_replaces_an_axis_and_nothing_else() {
         ..Chosen::default()
     };
     let cases = chosen.cases(Experiment::Matrix, false);
-    assert_eq!(cases.len(), 4 * 2 * 2 * 2);
+    assert_eq!(cases.len(), 4 * 2 * 2 * 2 * 2);
     let emulate = &cases[0].set_up.as_ref().unwrap().emulate;
     assert!(emulate.contains(&"scale=0.5".to_owned()), "{emulate:?}");
     assert!(!emulate.contains(&"scale=0.25".to_owned()), "{emulate:?}");

@@ -202,8 +202,8 @@ impl FixedSource {
         kind == windlass_postgres::KIND
     }
 
-    /// Tells the run how the pages are laid out, if it takes them apart. Nobody knows it better than
-    /// the image itself: the database may be another one by now.
+    /// Tells the run how the pages are laid out, if it takes them apart. Nobody knows it better
+    /// than the image itself: the database may be another one by now.
     fn classify(&self, source: &ImageSource, run: &mut BackupRun) {
         if !run.takes_pages_apart() {
             return;

@@ -254,6 +254,9 @@ pub fn check_relations(server: &PrivateCluster) {
         "--install-missing",
         "--heapallindexed",
         "--parent-check",
+        // PostgreSQL's own tests have it for a moment. Its function needs a search path that nobody
+        // sets who checks indexes.
+        "--exclude-index=vaccluster_wrap_do_analyze_idx",
     ];
     succeed(server.tool("pg_amcheck").args(arguments));
 }

@@ -200,9 +200,8 @@ fn say(global: &Global, opened: &Opened, arguments: &Open, took: Duration) {
     match opened {
         Opened::Postgres { server, .. } => {
             let (version, log) = (server.version(), server.log().display());
-            let to = server.connection();
+            let (to, steps) = (server.connection(), steps(server, took));
             let conninfo = to.conninfo();
-            let steps = steps(server, took);
             if global.json {
                 let document = serde_json::json!({
                     "kind": windlass_postgres::KIND,

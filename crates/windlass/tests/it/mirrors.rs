@@ -137,7 +137,8 @@ fn a_copy_that_is_killed_is_never_a_set() {
     let mirror = place.arg("mirror");
     std::fs::create_dir(&mirror).unwrap();
     let mut kills = 0;
-    for (call, numbers) in [("fadvise64", 1..3), ("renameat2", 1..4), ("fsync", 3..9)] {
+    // Calls are counted for each thread, so only the first of a kind is sure to come.
+    for (call, numbers) in [("fadvise64", 1..3), ("renameat2", 1..3), ("fsync", 1..7)] {
         for number in numbers {
             let words = ["backup", &database, "--to", &sets, "--mirror", &mirror];
             kills += u32::from(killed_at((call, number), &words));
@@ -155,7 +156,7 @@ fn a_copy_that_is_killed_is_never_a_set() {
             std::fs::create_dir(&mirror).unwrap();
         }
     }
-    assert!(kills >= 6, "{kills}");
+    assert!(kills >= 3, "{kills}");
 }
 
 #[test]

@@ -346,11 +346,8 @@ unsafe extern "C" fn copy_file_range(
     bytes: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    let offset = match to_offset.is_null() {
-        true => None,
-        // SAFETY: the caller's own argument.
-        false => Some(unsafe { *to_offset }),
-    };
+    // SAFETY: the caller's own argument.
+    let offset = unsafe { to_offset.as_ref() }.copied();
     // SAFETY: the caller's own arguments.
     written(to, bytes, offset, || unsafe {
         libc::copy_file_range(from, from_offset, to, to_offset, bytes, flags)

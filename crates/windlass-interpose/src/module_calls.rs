@@ -102,11 +102,8 @@ pub(crate) unsafe extern "C" fn splice(
     bytes: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    let offset = match to_offset.is_null() {
-        true => None,
-        // SAFETY: the caller's own argument.
-        false => Some(unsafe { *to_offset }),
-    };
+    // SAFETY: the caller's own argument.
+    let offset = unsafe { to_offset.as_ref() }.copied();
     // SAFETY: the caller's own arguments.
     let call = || unsafe { libc::splice(from, from_offset, to, to_offset, bytes, flags) };
     match regular(to) {

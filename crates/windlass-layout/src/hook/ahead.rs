@@ -101,8 +101,7 @@ pub(super) fn sync_ahead(
 
 fn settle(memory: Memory<'_>, (key, block): (FileKey, u64), slot: Slot) {
     for snapshot in linked(memory) {
-        let record = snapshot.find(key);
-        if let Some(cell) = record.and_then(|record| snapshot.cell_at(&record, block)) {
+        if let Some(cell) = snapshot.cell_of(key, block) {
             memory.replace(cell, Cell::unsynced(slot).0, Cell::of(slot).0);
         }
     }

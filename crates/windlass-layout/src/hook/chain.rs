@@ -91,8 +91,7 @@ fn cell_of_older<'a>(
         if older.state() == Phase::Lost {
             return None;
         }
-        let found = older.find(record.key);
-        if let Some(cell) = found.and_then(|found| older.cell_at(&found, block)) {
+        if let Some(cell) = older.cell_of(record.key, block) {
             return Some((older, cell));
         }
         left -= 1;

@@ -440,6 +440,11 @@ impl<'a> Snapshot<'a> {
         usize::try_from(self.long(MAP_AT).checked_add(cell)?).ok()
     }
 
+    /// Where the cell of a block of this file is; `None` if the snapshot does not have the block.
+    pub(super) fn cell_of(&self, key: FileKey, block: u64) -> Option<usize> {
+        self.cell_at(&self.find(key)?, block)
+    }
+
     /// The cell of a block; `None` if the snapshot does not have the block.
     pub(super) fn cell(&self, record: &FileRecord, block: u64) -> Option<Cell> {
         Some(Cell(self.memory.load(self.cell_at(record, block)?)))

@@ -77,10 +77,9 @@ pub(super) fn need<'a>(memory: Memory<'a>, key: FileKey, block: u64) -> Need<'a>
             // All older ones are lost, too.
             return Need::Nothing;
         }
-        let cell = snapshot
-            .find(key)
-            .and_then(|record| snapshot.cell_at(&record, block));
-        let Some(cell) = cell else { continue };
+        let Some(cell) = snapshot.cell_of(key, block) else {
+            continue;
+        };
         match Cell(memory.load(cell)) {
             found if found.is_unsynced() => return Need::Sync(snapshot),
             Cell(0) if state == Phase::Active => return Need::Copy(snapshot, cell),

@@ -125,6 +125,11 @@ pub struct Control {
     crc_at: usize,
 }
 
+/// The name of a cluster's directory in each of its tablespaces.
+pub(crate) fn version_directory(major: u32, catalog_version: u32) -> String {
+    format!("PG_{major}_{catalog_version}")
+}
+
 impl Control {
     /// Reads `global/pg_control` below `data_directory`. Repeats the read while the CRC does not
     /// match: the server rewrites the file in place, and a read may overlap a write.
@@ -203,6 +208,11 @@ impl Control {
         };
         control.check_sizes()?;
         Ok(control)
+    }
+
+    /// The name of the cluster's directory in a tablespace, for a server of this major version.
+    pub(crate) fn version_directory(&self, major: u32) -> String {
+        version_directory(major, self.catalog_version)
     }
 
     /// Whether members of multixacts have numbers of eight bytes, as in 19.

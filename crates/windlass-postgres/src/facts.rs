@@ -84,7 +84,7 @@ impl ClusterFacts {
 
     /// Name of this cluster's directory in a tablespace.
     pub(crate) fn version_directory(&self) -> String {
-        format!("PG_{}_{}", self.major(), self.catalog_version)
+        crate::control::version_directory(self.major(), self.catalog_version)
     }
 
     /// The data directory is open to its owner's group (0750).

@@ -130,7 +130,7 @@ impl PageLayouts {
         let (Ok(control), Ok(major)) = (image.control(), image.major()) else {
             return Self::default();
         };
-        let version_directory = format!("PG_{major}_{}", control.catalog_version);
+        let version_directory = control.version_directory(major);
         let catalogs = Catalogs {
             place: Place::Image(&image),
             version_directory: version_directory.as_bytes(),

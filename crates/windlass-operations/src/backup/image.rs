@@ -87,20 +87,18 @@ impl FixedSource {
 
     /// The name of the database.
     pub(super) fn database(&self) -> String {
-        let (facts, kind, path) = match &self.of {
+        let (facts, path) = match &self.of {
             Of::Snapshot(snapshot) => {
                 let record = snapshot.record();
-                let (kind, path) = (&*record.source.kind, record.source.path.clone());
-                (&record.facts.database, kind, path)
+                (&record.facts.database, record.source.path.clone())
             }
             Of::Chain(set) => {
                 let facts = &set.description().facts.database;
-                let path = PathBuf::from(facts["path"].as_str().unwrap_or_default());
-                (facts, facts["kind"].as_str().unwrap_or_default(), path)
+                (facts, facts["path"].as_str().unwrap_or_default().into())
             }
         };
         match facts["name"].as_str() {
-            Some(name) if kind == windlass_postgres::KIND => name.to_owned(),
+            Some(name) if self.is_postgres() => name.to_owned(),
             _ => DatabaseName::Sqlite(path).short_name(),
         }
     }
@@ -184,10 +182,7 @@ impl FixedSource {
 
     /// Whether the files lack PostgreSQL's list of them.
     fn lacks_manifest(&self) -> bool {
-        match &self.of {
-            Of::Snapshot(snapshot) => snapshot.record().source.kind == windlass_postgres::KIND,
-            Of::Chain(_) => false,
-        }
+        matches!(self.of, Of::Snapshot(_)) && self.is_postgres()
     }
 
     /// Whether the database is PostgreSQL's.

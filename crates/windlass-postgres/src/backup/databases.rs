@@ -144,13 +144,13 @@ fn databases(
     session: &mut Session,
 ) -> Result<Vec<Database>, PostgresError> {
     const DOING: &str = "list databases";
-    let (major, catalog) = (cluster.major(), cluster.catalog_version);
+    let version = cluster.version_directory();
     let rows = session.rows(DOING, DATABASES)?;
     let database = |row: &postgres::Row| -> Result<Database, postgres::Error> {
         let (oid, tablespace): (u32, u32) = (row.try_get(0)?, row.try_get(1)?);
         let directory = match tablespace {
             DEFAULT_TABLESPACE => format!("base/{oid}"),
-            other => format!("pg_tblspc/{other}/PG_{major}_{catalog}/{oid}"),
+            other => format!("pg_tblspc/{other}/{version}/{oid}"),
         };
         Ok(Database {
             oid,

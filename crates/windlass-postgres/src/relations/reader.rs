@@ -42,7 +42,7 @@ fn read(files: &dyn ClusterFiles, names: &mut RelationNames) -> Result<(), NameF
         image: &image,
         form,
         transactions: Transactions::new(control.block_bytes, &page),
-        version_directory: format!("PG_{major}_{}", control.catalog_version),
+        version_directory: control.version_directory(major),
         shared: image.map("global")?,
     };
     let databases = match catalogs.databases() {

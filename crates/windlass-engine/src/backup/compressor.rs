@@ -101,10 +101,10 @@ impl Compressor<'_> {
     /// Shows each part to the hook. Returns what is kept, which lies at the start of the buffer.
     fn runs(&self, filled: &mut Filled) -> Result<Vec<KeptBytes>, EngineError> {
         let (mut from, mut to) = (0, 0);
-        let mut runs = Vec::with_capacity(filled.unit.parts.len());
-        for part in &filled.unit.parts {
+        let mut runs = Vec::with_capacity(filled.parts.len());
+        for part in &filled.parts {
             let bytes = &mut filled.buffer[from..from + part.bytes];
-            let pages = Pages::new(part.file.spec.file, part.offset, bytes);
+            let pages = Pages::new(part.file, part.offset, bytes);
             let mut pages = pages.in_stage(part.layer, &self.shared.progress.compressor);
             if let Some(hook) = self.hook.get() {
                 hook.pages(&mut pages)?;
@@ -113,7 +113,8 @@ impl Compressor<'_> {
             let mut left = part.bytes;
             for (range, kind) in kept {
                 let run = KeptBytes {
-                    file: Arc::clone(&part.file),
+                    file: part.file,
+                    file_bytes: part.file_bytes,
                     offset: part.offset + range.start as u64,
                     bytes: range.len(),
                     layer: part.layer,
@@ -129,7 +130,7 @@ impl Compressor<'_> {
             }
             if left > 0 {
                 let dropped = left as u64;
-                self.outcomes.dropped(part.file.spec.file, dropped);
+                self.outcomes.dropped(part.file, dropped);
             }
             from += part.bytes;
         }
@@ -298,14 +299,13 @@ impl Compressor<'_> {
             let bytes = &buffer[position..position + piece.bytes];
             position += piece.bytes;
             let run = &runs[piece.run];
-            let spec = &run.file.spec;
             let crc = crc32c(bytes);
             if run.layer == 0 {
                 let end = piece.offset + piece.bytes as u64;
-                self.outcomes.add_crc(spec.file, crc, end, spec.bytes);
+                self.outcomes.add_crc(run.file, crc, end, run.file_bytes);
             }
             chunk.pieces.push(PieceEntry {
-                file: spec.file,
+                file: run.file,
                 bytes: fitted(piece.bytes),
                 offset: piece.offset,
                 crc32c: crc,

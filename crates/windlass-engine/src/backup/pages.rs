@@ -7,7 +7,6 @@ use std::sync::Arc;
 use windlass_media::{FileNo, PageEncoder};
 
 use super::class::PageClass;
-use super::source::SourceFile;
 use crate::error::EngineError;
 use crate::waits::{Cause, Stage};
 
@@ -171,7 +170,9 @@ impl<'a> Pages<'a> {
 /// Bytes of a file that follow each other in a buffer and are kept.
 #[derive(Debug)]
 pub(crate) struct KeptBytes {
-    pub(crate) file: Arc<SourceFile>,
+    pub(crate) file: FileNo,
+    /// How long the file is in the set.
+    pub(crate) file_bytes: u64,
     pub(crate) offset: u64,
     pub(crate) bytes: usize,
     pub(crate) layer: u8,

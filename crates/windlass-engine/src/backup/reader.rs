@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use windlass_media::{FileNo, fitted};
 
-use super::source::{FileContent, Outcomes, Part, Unit};
+use super::source::{FileContent, Outcomes, Part, ReadPart, Unit};
 use crate::buffer::{Buffer, Role};
 use crate::error::EngineError;
 use crate::rate::RateLimit;
@@ -18,10 +18,10 @@ use crate::read::{ReadDone, ReadQueue, ReadRequest};
 use crate::shared::Shared;
 use crate::waits::{Cause, Io};
 
-/// A unit whose bytes are in a buffer, one part after the other.
+/// Parts whose bytes are in a buffer, one after the other.
 pub(crate) struct Filled {
     pub(crate) buffer: Buffer,
-    pub(crate) unit: Unit,
+    pub(crate) parts: Vec<ReadPart>,
 }
 
 /// What a reader thread needs.
@@ -140,7 +140,7 @@ impl Reader<'_> {
             false => stage.wait_off_core(Cause::SourceRead, || part.file.open()),
         };
         let Some(file) = file? else {
-            return self.send(Unit::default(), buffer, Some(part.file.spec.file));
+            return self.send(Vec::new(), buffer, Some(part.file.spec.file));
         };
         self.token += 1;
         let (offset, length, token) = (part.offset, part.bytes, self.token);
@@ -189,7 +189,8 @@ impl Reader<'_> {
             }
             buffer.set_len(part.bytes);
         }
-        self.send(unit, buffer, None)
+        let parts = unit.parts.into_iter().map(Part::into_read).collect();
+        self.send(parts, buffer, None)
     }
 
     /// Reads what is missing of a part. Fills it with zeros where the file ends early, if it may.
@@ -227,7 +228,7 @@ impl Reader<'_> {
     /// leaves no gap.
     fn read_bundle(&mut self, mut unit: Unit, mut buffer: Buffer) -> Result<usize, EngineError> {
         let mut position = 0;
-        let mut kept = Vec::with_capacity(unit.parts.len());
+        let mut read = Vec::with_capacity(unit.parts.len());
         for part in unit.parts.drain(..) {
             let into = &mut buffer.space()[position..position + part.bytes];
             if let FileContent::Bytes(bytes) = &part.file.spec.content {
@@ -242,17 +243,16 @@ impl Reader<'_> {
                 continue;
             }
             position += part.bytes;
-            kept.push(part);
+            read.push(part.into_read());
         }
         buffer.set_len(position);
-        unit.parts = kept;
-        self.send(unit, buffer, None)?;
+        self.send(read, buffer, None)?;
         Ok(position)
     }
 
     fn send(
         &self,
-        unit: Unit,
+        parts: Vec<ReadPart>,
         buffer: Buffer,
         vanished: Option<FileNo>,
     ) -> Result<(), EngineError> {
@@ -261,7 +261,7 @@ impl Reader<'_> {
         }
         self.shared.progress.reader.add_work(buffer.len() as u64);
         self.full
-            .send(Filled { buffer, unit })
+            .send(Filled { buffer, parts })
             .map_err(|_| EngineError::Stopped)
     }
 

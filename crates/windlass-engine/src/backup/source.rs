@@ -171,6 +171,31 @@ pub(crate) struct Part {
     pub(crate) layer: u8,
 }
 
+/// A part whose bytes were read. It does not keep its file open: a buffer may have a thousand of
+/// them, and there are many buffers.
+#[derive(Debug)]
+pub(crate) struct ReadPart {
+    pub(crate) file: FileNo,
+    /// How long the file is in the set.
+    pub(crate) file_bytes: u64,
+    pub(crate) offset: u64,
+    pub(crate) bytes: usize,
+    pub(crate) layer: u8,
+}
+
+impl Part {
+    /// The part once it was read. The file is closed with its last part.
+    pub(crate) fn into_read(self) -> ReadPart {
+        ReadPart {
+            file: self.file.spec.file,
+            file_bytes: self.file.spec.bytes,
+            offset: self.offset,
+            bytes: self.bytes,
+            layer: self.layer,
+        }
+    }
+}
+
 /// The part of a file that has not been cut into units yet.
 #[derive(Debug)]
 pub(crate) struct Uncut {

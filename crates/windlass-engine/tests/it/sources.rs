@@ -2,8 +2,9 @@
 //! cancelled: the outcome says so, or the run fails and leaves nothing behind.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use windlass_engine::media::{Codec, FileNo, FileTable};
@@ -195,6 +196,52 @@ fn an_error_of_the_hook_fails_the_run_with_its_own_words() {
     let error = pushed.and_then(|()| run.finish(FileTable::default(), facts()).map(drop));
     assert_eq!(error.unwrap_err().to_string(), "page 7 is bad");
     assert_nothing_left(dir.path());
+}
+
+/// Counts the files of a directory that are open while a buffer of them is compressed.
+struct CountsOpen {
+    of: PathBuf,
+    most: AtomicUsize,
+}
+
+impl PageHook for CountsOpen {
+    fn pages(&self, _: &mut Pages<'_>) -> Result<(), EngineError> {
+        let open = fs::read_dir("/proc/self/fd").unwrap().filter(|one| {
+            let link = one.as_ref().map(|one| fs::read_link(one.path()));
+            matches!(link, Ok(Ok(path)) if path.starts_with(&self.of))
+        });
+        self.most.fetch_max(open.count(), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[test]
+fn small_files_are_closed_when_they_were_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let (sets, source) = (dir.path().join("sets"), dir.path().join("source"));
+    fs::create_dir(&sets).unwrap();
+    let tree: Tree = (0..300)
+        .map(|number| (format!("f{number:03}"), plain(300, 1)))
+        .collect();
+    plant(&tree, &source);
+    for whole in [true, false] {
+        let mut run = start(&sets, &Setup::default());
+        let hook = Arc::new(CountsOpen {
+            of: source.clone(),
+            most: AtomicUsize::new(0),
+        });
+        run.set_hook(Arc::clone(&hook) as Arc<dyn PageHook>);
+        for (index, (name, bytes)) in tree.iter().enumerate() {
+            let spec = path_spec(index, &source.join(name), bytes.len());
+            match whole {
+                true => run.push(spec).unwrap(),
+                false => run.push_parts(spec, [0..100, 150..300]).unwrap(),
+            }
+        }
+        run.drain().unwrap();
+        let most = hook.most.load(Ordering::Relaxed);
+        assert!(most < 20, "{most} of 300 files were open");
+    }
 }
 
 struct Panics;

@@ -150,6 +150,11 @@ impl Control {
     /// Fails unless the server runs now, and everything that every process of it writes goes
     /// through the hook.
     pub(crate) fn check_server(&self) -> Result<(), HookError> {
+        self.check_libraries(&mut Libraries::default())
+    }
+
+    /// The same. The libraries that are known already are not looked into again.
+    pub(super) fn check_libraries(&self, libraries: &mut Libraries) -> Result<(), HookError> {
         let not_loaded = || HookError::NotLoaded {
             data: self.data.clone(),
         };
@@ -158,7 +163,6 @@ impl Control {
         let children = std::fs::read_to_string(&children).doing("read", Path::new(&children))?;
         let children = children.split_whitespace();
         let children = children.filter_map(|pid| pid.parse().ok());
-        let mut libraries = Libraries::default();
         for pid in std::iter::once(first).chain(children) {
             match self.mapped_by(pid) {
                 Some((false, _)) => return Err(not_loaded()),

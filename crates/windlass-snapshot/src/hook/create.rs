@@ -18,6 +18,7 @@ use super::durable::{self, Durable};
 use super::error::{HookError, HookIo};
 use super::index::{Filled, HasSpare};
 use super::journal::Journal;
+use super::libraries::Libraries;
 use super::limits::HookLimits;
 use super::links::Links;
 use super::locked::Locked;
@@ -89,8 +90,18 @@ pub fn create(
     request: &HookRequest<'_>,
     cancel: &Cancel,
 ) -> Result<HookMade, HookError> {
+    create_with(&mut Libraries::default(), cluster, request, cancel)
+}
+
+/// Makes a snapshot. The libraries that are known already are not looked into again.
+pub(super) fn create_with(
+    libraries: &mut Libraries,
+    cluster: &mut Cluster,
+    request: &HookRequest<'_>,
+    cancel: &Cancel,
+) -> Result<HookMade, HookError> {
     let control = Control::open(&cluster.facts().data_directory)?;
-    control.check_server()?;
+    control.check_libraries(libraries)?;
     request.limits.check_free(request.store)?;
     let locked = control.lock()?;
     finish(&locked, &cluster.facts().data_directory)?;

@@ -32,7 +32,7 @@ const UNSEEN: [&str; 8] = [
 ];
 
 /// The libraries of a server. Each is looked into once.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Libraries {
     known: HashSet<PathBuf>,
 }

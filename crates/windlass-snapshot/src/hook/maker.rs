@@ -1,5 +1,6 @@
 //! Method `hook`: the library in the server keeps each page before the server overwrites it.
 
+use std::cell::RefCell;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
@@ -10,8 +11,9 @@ use windlass_engine::{Cancel, Progress};
 use windlass_postgres::{BackupRequest, Cluster};
 
 use super::control::Control;
-use super::create::{HookRequest, HookStart, create};
+use super::create::{HookRequest, HookStart, create_with};
 use super::error::HookError;
+use super::libraries::Libraries;
 use super::limits::HookLimits;
 use crate::cluster;
 use crate::error::{Doing, SnapshotError};
@@ -25,6 +27,8 @@ pub(crate) const CONTENT: &str = "hook";
 
 /// A link takes about 25 microseconds, so these take a fifth of a second.
 const LINKS_MAX: usize = 8000;
+/// The same for a pause, which is taken because it is quick: under load these take 30 ms.
+const PAUSE_LINKS_MAX: usize = 500;
 
 /// Makes snapshots of a PostgreSQL cluster whose server has loaded the hook.
 pub struct PostgresHook {
@@ -34,6 +38,8 @@ pub struct PostgresHook {
     limits: HookLimits,
     durable: bool,
     links_max: usize,
+    /// What the choice of the method has looked into.
+    libraries: RefCell<Libraries>,
 }
 
 impl PostgresHook {
@@ -45,7 +51,11 @@ impl PostgresHook {
             start,
             limits: HookLimits::default(),
             durable: false,
-            links_max: LINKS_MAX,
+            links_max: match start {
+                HookStart::Pause => PAUSE_LINKS_MAX,
+                HookStart::Checkpoint | HookStart::SpreadCheckpoint => LINKS_MAX,
+            },
+            libraries: RefCell::default(),
         }
     }
 
@@ -56,7 +66,7 @@ impl PostgresHook {
         self
     }
 
-    /// A pause of a cluster with more files makes no links.
+    /// A snapshot of a cluster with more files has no links at first.
     #[must_use]
     pub fn links_max(mut self, links_max: usize) -> Self {
         self.links_max = links_max;
@@ -78,7 +88,8 @@ impl Maker for PostgresHook {
 
     fn obstacle(&self, _into: &Path) -> Result<Option<Obstacle>, SnapshotError> {
         let data = &self.cluster.facts().data_directory;
-        match Control::open(data).and_then(|control| control.check_server()) {
+        let mut libraries = self.libraries.borrow_mut();
+        match Control::open(data).and_then(|control| control.check_libraries(&mut libraries)) {
             Ok(()) => Ok(None),
             Err(error @ HookError::Unseen { .. }) => Ok(Some(Obstacle::Unseen {
                 said: error.to_string(),
@@ -113,7 +124,8 @@ impl Maker for PostgresHook {
             label: &self.request.label,
             progress,
         };
-        let made = create(&mut self.cluster, &request, cancel)?;
+        let libraries = self.libraries.get_mut();
+        let made = create_with(libraries, &mut self.cluster, &request, cancel)?;
         let found = &made.database;
         Ok(Made {
             files: None,

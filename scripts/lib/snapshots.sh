@@ -44,11 +44,13 @@ record() {
 
 record_phase() { record "$1" "$(snapshot_tps "$2")"; }
 
-# record_creation NAME ARGUMENT ...: a line of name, seconds, and seconds in which nobody could write.
+# record_creation NAME ARGUMENT ...: a line of name, seconds, and seconds in which nobody could write; and a line for each step.
 record_creation() {
-    local name=$1
+    local name=$1 report
     shift
-    take_snapshot made "$@" | jq --raw-output --arg name "$name" '[$name, .seconds, .writers_stopped_seconds] | @tsv' >>"$results_dir/creations.tsv"
+    report=$(take_snapshot made "$@")
+    jq --raw-output --arg name "$name" '[$name, .seconds, .writers_stopped_seconds] | @tsv' <<<"$report" >>"$results_dir/creations.tsv"
+    jq --raw-output --arg name "$name" '.steps | to_entries[] | [$name, .key, .value.name, .value.seconds] | @tsv' <<<"$report" >>"$results_dir/steps.tsv"
     drop_snapshots made
 }
 
@@ -103,15 +105,22 @@ write_as_before() {
     snapshot_sql CHECKPOINT >/dev/null
 }
 
-# What five snapshots keep of the same updates, beside what one keeps: each page once. Both begin with tables without dead rows.
+# What five snapshots keep of the same updates, beside what one keeps: each page once. Both begin with the same data directory: in another one
+# the same updates change other pages.
 compare_space() {
     local alone name
     settle_tables
+    cluster_stop "$snapshot_cluster"
+    as_server cp --archive "$snapshot_cluster/data" "$snapshot_cluster/data.same"
+    snapshots_start "$snapshot_library"
     take_snapshot alone >/dev/null
     write_as_before
     alone=$(list_field alone grown_bytes)
     drop_snapshots alone
-    settle_tables
+    cluster_stop "$snapshot_cluster"
+    as_server rm -rf "$snapshot_cluster/data"
+    as_server mv "$snapshot_cluster/data.same" "$snapshot_cluster/data"
+    snapshots_start "$snapshot_library"
     for name in s1 s2 s3 s4 s5; do take_snapshot "$name" >/dev/null; done
     write_as_before
     record "space of five, to the oldest alone" "$(quotient "$(list_field s1 grown_bytes)" "$alone" 3)"
@@ -265,6 +274,7 @@ bench_snapshots() {
     server_dir "$bench_dir/scratch"
     : >"$results_dir/snapshots.tsv"
     : >"$results_dir/creations.tsv"
+    : >"$results_dir/steps.tsv"
     cluster_create "$snapshot_cluster"
     snapshots_start
     as_server "$PG_BINDIR/pgbench" --initialize --quiet --scale "$pgbench_scale" --host "$snapshot_cluster/socket" --username postgres postgres 2>/dev/null

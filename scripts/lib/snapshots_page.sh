@@ -29,6 +29,14 @@ creation_row() {
         "$(awk -F '\t' -v name="$3" '$1 == name { printf "%s%.3f", (n++ ? ", " : ""), $2 }' "$results_dir/creations.tsv")"
 }
 
+# step_rows NAME: where the time of these creations went, in the order of the steps.
+step_rows() {
+    local order step
+    awk -F '\t' -v name="$1" '$1 == name && !seen[$3]++ { print $2 "\t" $3 }' "$results_dir/steps.tsv" | sort --numeric-sort | while IFS=$'\t' read -r order step; do
+        printf '| %s | %.1f |\n' "$step" "$(awk -F '\t' -v name="$1" -v step="$step" '$1 == name && $3 == step { print $4 * 1000 }' "$results_dir/steps.tsv" | median)"
+    done
+}
+
 snapshot_rows() {
     goal_row "throughput with the library and no snapshot, to none" "$(phase_ratio loaded plain)" at-least 0.98
     goal_row "throughput with one snapshot in its first $first_seconds s, to none" "$(phase_ratio 'one, first seconds' 'loaded, first seconds')" at-least 0.85
@@ -63,6 +71,10 @@ write_snapshots_page() {
         creation_row 0.150 0.030 "pause, 8 clients"
         creation_row 2 0.100 "pause, $many_files files, idle"
         creation_row 2 0.100 "pause, $many_files files, 8 clients"
+        echo
+        echo "| step of \"pause, 8 clients\" | ms |"
+        echo "|---|---:|"
+        step_rows "pause, 8 clients"
         echo
         echo "Machine: $(machine_description). Commit $(cat "$results_dir/snapshots.build")."
     } >"$results_dir/page.new"

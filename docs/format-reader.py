@@ -483,6 +483,21 @@ def log_lock(data):
     return cipher_of(object_id, check, envelopes), 128 + length
 
 
+def marked(path):
+    """Up to where a growing object was durable, by the mark beside it; 0 if nobody knows."""
+    try:
+        with open(path.removesuffix(".wlog") + ".until", "rb") as file:
+            mark = file.read()
+    except FileNotFoundError:
+        return 0
+    if is_zero(mark):
+        return 0
+    check_crc(mark, "log mark")
+    magic, version, features, position, zero = Fields(mark).take("8sHHQ8s")
+    need(magic == b"WNDLUPTO" and (version, features) == (1, 0) and is_zero(zero), "log mark: a newer format")
+    return position
+
+
 def read_log(path, out):
     """Writes what a log object holds: a run of a log, or a file that belongs to one."""
     with open(path, "rb") as file:
@@ -529,6 +544,8 @@ def read_log(path, out):
         at, position = at + 40 + stored, position + raw
     if sealed:
         need((at, position, found) == (limit, end, index), "log index: it does not list the frames")
+    else:
+        need(position >= marked(path), "a growing object ends before what was durable")
     what = f"file {name.decode()}" if kind == 1 else f"log from {start:#x} to {position:#x}"
     of = f"SQLite database {system:016X}" if kind == 2 else f"cluster {system}, segments of {segment_bytes}"
     print(f"{what}, {of}, timeline {timeline}", file=sys.stderr)

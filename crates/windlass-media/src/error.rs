@@ -35,6 +35,8 @@ pub enum Structure {
     LogIndex,
     /// The last bytes of a log object.
     LogEnd,
+    /// The mark beside a growing log object.
+    LogMark,
     /// A record in the log of a SQLite database.
     LogRecord,
     /// One frame.
@@ -63,6 +65,7 @@ impl std::fmt::Display for Structure {
             Self::LogFrame => "frame of a log object",
             Self::LogIndex => "index of a log object",
             Self::LogEnd => "end of a log object",
+            Self::LogMark => "mark beside a growing log object",
             Self::LogRecord => "record in the log of a SQLite database",
             Self::Frame => "frame",
             Self::KeyFile => "file of envelopes",

@@ -14,12 +14,14 @@ mod commit;
 mod end;
 mod frame;
 mod lock;
+mod mark;
 
 pub use cipher::{CONTENT_TOKEN_BYTES, LOG_SEALED_BYTES, LogCipher, LogEncryption};
 pub use commit::{LOG_RECORD_BYTES, LOG_STAND_BYTES_MAX, LogRecord, RecordKind};
 pub use end::{LOG_END_BYTES, LogEnd, LogIndexEntry, decode_log_index, encode_log_index};
 pub use frame::{LOG_FRAME_HEADER_BYTES, LogFrame};
 pub use lock::{LOG_LOCK_HEAD_BYTES, LogLock};
+pub use mark::{LOG_MARK_BYTES, LogMark};
 
 use crate::error::{FormatError, Structure};
 use crate::limits::FRAME_BYTES_MAX;

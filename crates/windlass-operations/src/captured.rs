@@ -81,6 +81,9 @@ impl Capturing {
         let database = capture.path().to_owned();
         let key = capture.key();
         let log = LogPlace::of_database(place, database_number(&key));
+        for lost in log.admit_lost_ends()? {
+            caller.tell(&Notice::LogLost(&lost));
+        }
         let log = CommitLog::open(&log)?;
         let held_before = before.as_ref().map_or_else(Held::default, |one| one.held);
         let mut capturing = Self {

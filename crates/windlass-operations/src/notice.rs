@@ -11,7 +11,7 @@ use windlass_engine::{BufferPlan, CleanedUp, EngineError, Progress, SetEntry};
 use windlass_image::ImageError;
 use windlass_lab::{LabError, Point, Trial};
 use windlass_postgres::{Lsn, NameFault, PostgresError, Timeline};
-use windlass_repository::CatalogError;
+use windlass_repository::{CatalogError, LostEnd};
 use windlass_snapshot::Settled;
 use windlass_sqlite::SqliteError;
 
@@ -91,6 +91,8 @@ pub enum Notice<'a> {
     },
     /// A capture has ended: what came before may be lost. Another one begins.
     CaptureBroken(&'a SqliteError),
+    /// Log that was durable is gone from the end of a growing object. The source is asked for it.
+    LogLost(&'a LostEnd),
     /// Log is received from here on.
     Receives {
         /// The cluster.

@@ -175,6 +175,9 @@ impl Receiver<'_> {
             LogStream::open(conninfo, of, slot, (interval, compares))
         };
         let mut stream = open(true, &mut self.lock)?;
+        for lost in stream.lost() {
+            self.caller.tell(&Notice::LogLost(lost));
+        }
         let (system, from) = (stream.system(), stream.position());
         let timeline = stream.timeline();
         self.caller.tell(&Notice::Receives {

@@ -7,6 +7,7 @@ use windlass_media::LogContent;
 use windlass_postgres::{Lsn, Timeline};
 
 use crate::error::{IoContext, RepositoryError};
+use crate::mark::check_end;
 use crate::object::LogObject;
 use crate::place::{LogPlace, ObjectName};
 
@@ -18,6 +19,7 @@ impl LogPlace {
         name: &ObjectName,
         reading: Reading,
     ) -> Result<LogObject, RepositoryError> {
+        let marked = self.marked_and_begun(name)?;
         let bytes = self.open_bytes(name, reading).doing("open", &name.path)?;
         let object = LogObject::open(self.at(), (bytes, &name.path), name.end.is_some())?;
         let header = &object.header;
@@ -32,7 +34,7 @@ impl LogPlace {
             None
         };
         match fault {
-            None => Ok(object),
+            None => check_end(&object, marked).map(|()| object),
             Some(what) => Err(RepositoryError::Misplaced {
                 path: name.path.clone(),
                 what,

@@ -7,6 +7,8 @@ use windlass_engine::KeyFault;
 use windlass_media::FormatError;
 use windlass_postgres::{Lsn, PostgresError, Timeline};
 
+use crate::mark::LostEnd;
+
 /// Why log cannot be stored or fetched.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -61,6 +63,12 @@ pub enum RepositoryError {
         path: PathBuf,
         /// What is wrong.
         what: &'static str,
+    },
+    /// A growing object has lost log that was durable.
+    #[error("{} ends at {}, and its log up to {} was durable", lost.path.display(), lost.end, lost.durable)]
+    LostEnd {
+        /// What is gone.
+        lost: LostEnd,
     },
     /// The name is none of a file that PostgreSQL archives.
     #[error("{name:?} is no name of a file that PostgreSQL archives")]
@@ -222,7 +230,10 @@ impl RepositoryError {
 
     /// Whether damage of the archived log causes it.
     pub fn is_damage(&self) -> bool {
-        matches!(self, Self::Object { .. } | Self::Misplaced { .. })
+        matches!(
+            self,
+            Self::Object { .. } | Self::Misplaced { .. } | Self::LostEnd { .. }
+        )
     }
 }
 

@@ -25,6 +25,7 @@ use windlass_media::{Codec, LOG_FRAMES_MAX, LogContent, LogHeader, fitted};
 use windlass_postgres::{Lsn, Timeline};
 
 use crate::error::{IoContext, RepositoryError};
+use crate::mark::DurableMark;
 use crate::place::{LogPlace, ObjectName};
 use crate::push::{Pushed, now_nanos, put_file};
 use crate::ranges::TimelineLog;
@@ -60,6 +61,8 @@ struct Current {
     writer: FrameWriter<File>,
     path: PathBuf,
     start: Lsn,
+    /// Says up to where it is durable.
+    mark: DurableMark,
     /// Whether its name is durable.
     is_named: bool,
     /// Nobody else writes it meanwhile. A process that this one starts just now does not keep the
@@ -114,7 +117,7 @@ impl GrowingLog {
         let options = options.read(true).write(true);
         let mut file = windlass_engine::open_own(path, options).doing("open", path)?;
         let lock = lock(&file, path)?;
-        if !self.place.has_header(name)? {
+        if !self.place.has_header(name)? && self.place.marked(name)?.is_none() {
             // A run was killed before it wrote the header. It never told anybody.
             return std::fs::remove_file(path).doing("remove", path);
         }
@@ -124,7 +127,9 @@ impl GrowingLog {
         if object.end() != self.position.0 {
             return Ok(());
         }
+        let mut mark = DurableMark::of(path);
         if object.index().is_empty() {
+            mark.remove()?;
             return std::fs::remove_file(path).doing("remove", path);
         }
         file.set_len(object.frames_end()).doing("cut off", path)?;
@@ -144,6 +149,7 @@ impl GrowingLog {
             writer,
             path: path.clone(),
             start: name.start,
+            mark,
             is_named: false,
             _lock: lock,
         });
@@ -218,6 +224,7 @@ impl GrowingLog {
                 self.place.sync_names(&current.path)?;
                 current.is_named = true;
             }
+            current.mark.set(current.writer.durable())?;
         }
         self.durable = self.position;
         if current.writer.frames() > LOG_FRAMES_MAX / 2 {
@@ -252,6 +259,8 @@ impl GrowingLog {
     fn begin(&self, start: Lsn) -> Result<Current, RepositoryError> {
         let path = self.place.growing_path(self.timeline, start);
         self.place.make_directory_of(&path)?;
+        let mut mark = DurableMark::of(&path);
+        mark.remove()?;
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create_new(true).mode(MODE);
         let file = options.open(&path).doing("create", &path)?;
@@ -265,6 +274,7 @@ impl GrowingLog {
             )?,
             path,
             start,
+            mark,
             is_named: false,
             _lock: lock,
         })
@@ -302,6 +312,7 @@ impl GrowingLog {
             return Ok(());
         };
         current.writer.complete(&current.path)?;
+        current.mark.remove()?;
         let path = self
             .place
             .object_path(self.timeline, current.start, self.position);

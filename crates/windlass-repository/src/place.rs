@@ -296,7 +296,8 @@ impl LogPlace {
         let mut objects = Vec::with_capacity(names.len());
         for name in names {
             // A receiver that was killed before it wrote a header never told anybody of log there.
-            if name.end.is_some() || self.has_header(&name)? {
+            let is_sealed = name.end.is_some();
+            if is_sealed || self.has_header(&name)? || self.marked(&name)?.is_some() {
                 objects.push(name);
             }
         }

@@ -8,6 +8,7 @@ use windlass_engine::Reading;
 use windlass_postgres::{Lsn, Timeline};
 
 use crate::error::{IoContext, RepositoryError};
+use crate::mark::LostEnd;
 use crate::place::{LogPlace, ObjectName};
 
 /// A run of log without a gap.
@@ -38,13 +39,26 @@ impl TimelineLog {
         let objects = place.objects(timeline)?;
         let mut stored_bytes = 0;
         let mut spans = Vec::new();
+        let mut lost = Vec::new();
         for name in &objects {
             stored_bytes += place.stored_bytes(name).doing("examine", &name.path)?;
-            spans.extend(span(place, timeline, name)?);
+            match span(place, timeline, name) {
+                Err(RepositoryError::LostEnd { lost: end }) => lost.push(end),
+                found => spans.extend(found?),
+            }
+        }
+        let spans = merged(spans);
+        // Another object may have the same log.
+        let has = |one: &LostEnd| {
+            let mut holders = spans.iter();
+            holders.any(|span| span.start <= one.end && one.durable <= span.end)
+        };
+        if let Some(lost) = lost.into_iter().find(|one| !has(one)) {
+            return Err(RepositoryError::LostEnd { lost });
         }
         Ok(Self {
             timeline,
-            spans: merged(spans),
+            spans,
             objects: objects.len() as u64,
             stored_bytes,
         })

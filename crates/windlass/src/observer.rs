@@ -114,6 +114,12 @@ impl Terminal {
             } => self.note(&format!(
                 "receives the log of cluster {system} from {from} on timeline {timeline}"
             )),
+            Notice::LogLost(lost) => output::degrade(&format!(
+                "{} ends at {}, and its log up to {} was durable; asking for it again",
+                lost.path.display(),
+                lost.end,
+                lost.durable
+            )),
             Notice::ReceiveBroken(error) => {
                 let message = chain(error.to_string(), error);
                 output::note(&format!("warning: {message}; trying again"));

@@ -7,7 +7,9 @@ use windlass_engine::Kept;
 use windlass_postgres::{
     Lsn, PostgresError, ReplicationSession, ReplicationSystem, Streamed, Timeline, parse_history,
 };
-use windlass_repository::{GrowingLog, GrowingStart, KnownEnd, LogPlace, Place, RepositoryError};
+use windlass_repository::{
+    GrowingLog, GrowingStart, KnownEnd, LogPlace, LostEnd, Place, RepositoryError,
+};
 
 use crate::error::OperationError;
 use crate::places::check_used;
@@ -36,6 +38,8 @@ pub(super) struct LogStream {
     timeline: Timeline,
     bytes: u64,
     has_ended: bool,
+    /// What the place had lost when the stream began.
+    lost: Vec<LostEnd>,
 }
 
 /// Where a stream begins.
@@ -66,6 +70,7 @@ impl LogStream {
         let segment_bytes = size(&session.setting("wal_segment_size")?)?;
         let limit = duration(&session.setting("wal_sender_timeout")?);
         let place = LogPlace::new(at, server.system);
+        let lost = place.admit_lost_ends()?;
         let slot = take_slot(&mut session, slot)?;
         let start = start(&mut session, &place, &server, u64::from(segment_bytes))?;
         let of = (start.timeline, segment_bytes);
@@ -88,7 +93,13 @@ impl LogStream {
             timeline: start.timeline,
             bytes: 0,
             has_ended: false,
+            lost,
         })
+    }
+
+    /// What the place had lost of its log when the stream began.
+    pub(super) fn lost(&self) -> &[LostEnd] {
+        &self.lost
     }
 
     pub(super) fn system(&self) -> u64 {

@@ -1,5 +1,6 @@
 //! Forged segments: heads as a server writes them, and content from a seed.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -98,6 +99,19 @@ impl Place {
 
     /// Every object of the place.
     pub fn objects(&self) -> Vec<PathBuf> {
+        let mut found = self.files();
+        found.retain(|path| path.extension() != Some(OsStr::new("until")));
+        found
+    }
+
+    /// The marks that say up to where growing objects are durable.
+    pub fn marks(&self) -> Vec<PathBuf> {
+        let mut found = self.files();
+        found.retain(|path| path.extension() == Some(OsStr::new("until")));
+        found
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
         let (mut found, mut waiting) = (Vec::new(), vec![self.place()]);
         while let Some(dir) = waiting.pop() {
             for entry in std::fs::read_dir(dir).unwrap() {

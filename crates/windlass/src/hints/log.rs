@@ -15,6 +15,14 @@ pub fn hint(error: &RepositoryError) -> Option<String> {
             "The object is damaged. If the server still has the segments, archive them again: \
              Windlass then replaces what is damaged. Otherwise recovery can only go up to there."
         }
+        RepositoryError::LostEnd { lost } => {
+            let mark = quoted(&lost.path.with_extension("until").display().to_string());
+            return Some(format!(
+                "`windlass receive` asks the server for it again. To do without it, remove {mark}: \
+                 then the log ends at {}.",
+                lost.end
+            ));
+        }
         RepositoryError::Name { .. } => {
             "In archive_command, write %p for the file; in restore_command, write %f and then %p."
         }

@@ -1,5 +1,6 @@
 //! A receiver that is killed at its system calls: what the server was told is never lost.
 
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use windlass_testkit::postgres::PrivateCluster;
@@ -84,6 +85,8 @@ fn a_receiver_that_is_killed_at_any_system_call_loses_nothing_that_was_confirmed
         ("mkdir", 1, 1),
         ("renameat2", 1, 1),
         ("ftruncate", 1, 1),
+        ("pwrite64", 1, 2),
+        ("unlink", 1, 1),
         ("flock", 1, 1),
         ("sendto", 1, 3),
         ("lseek", 1, 1),
@@ -118,4 +121,60 @@ fn a_receiver_that_is_killed_at_any_system_call_loses_nothing_that_was_confirmed
     let restored = receiving.recovered("into", server.bin());
     let expected: Vec<_> = (1..=row + 1).map(|row| row.to_string()).collect();
     assert_eq!(rows(&restored), expected.join(" "));
+}
+
+/// What cuts off log that the server heard was durable, is damage, until the log comes again.
+#[test]
+fn a_growing_object_that_has_lost_its_end_is_damage_until_it_comes_again() {
+    let mut receiving = Receiving::new();
+    let server = cluster();
+    receiving.back_up(&server);
+    let place = receiving.arg("place");
+    let slot = ["--slot", "kept", "--create-slot"];
+    receiving.start(&server, &slot);
+    receiving.insert(&server, 1);
+    let object = growing(Path::new(&place));
+    let before = std::fs::read(&object).unwrap().len();
+    receiving.insert(&server, 2);
+    receiving.kill();
+    assert_eq!(windlass(&["verify", &place]).status.code(), Some(0));
+    let whole = std::fs::read(&object).unwrap();
+    assert!(whole.len() > before);
+    for left in [0, before, whole.len() - 1] {
+        std::fs::write(&object, &whole[..left]).unwrap();
+        let verified = windlass(&["verify", &place]);
+        assert_eq!(verified.status.code(), Some(4), "{}", text(&verified));
+        assert!(
+            text(&verified).contains("was durable"),
+            "{}",
+            text(&verified)
+        );
+        let into = receiving.arg("into");
+        let restored = windlass(&["restore", &place, "--into", &into, "--target-latest"]);
+        assert_eq!(restored.status.code(), Some(4), "{}", text(&restored));
+        assert!(text(&restored).contains(".until"), "{}", text(&restored));
+        assert!(!Path::new(&into).exists());
+    }
+    receiving.start(&server, &slot);
+    receiving.insert(&server, 3);
+    signal(&receiving.child, "TERM");
+    assert_eq!(receiving.child.wait().unwrap().code(), Some(3));
+    assert_eq!(windlass(&["verify", &place]).status.code(), Some(0));
+    assert_eq!(rows(&receiving.recovered("into", server.bin())), "1 2 3");
+}
+
+/// The object of a place that grows.
+fn growing(place: &Path) -> PathBuf {
+    let mut waiting = vec![place.to_owned()];
+    while let Some(directory) = waiting.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => waiting.push(path),
+                false if path.to_string_lossy().ends_with("-open.wlog") => return path,
+                false => {}
+            }
+        }
+    }
+    panic!("no object grows in {}", place.display());
 }

@@ -1,0 +1,187 @@
+//! Up to where a growing object is durable, in a small file beside it. An object that has lost its
+//! end must not look like one whose writer was cut off.
+//!
+//!   START-open.wlog    |header|frame|frame|frame|....torn
+//!   START-open.until                            ^ everything before is durable
+//!
+//! Invariants
+//! - It is written after the sync of the object, and not synced itself. After a power cut it may say
+//!   less than was durable, and never more.
+//! - It goes before its object gets another name. A new object begins without one.
+
+use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use windlass_media::{FormatError, LOG_MARK_BYTES, LogMark};
+use windlass_postgres::{Lsn, Timeline};
+
+use crate::error::{FormatContext, IoContext, RepositoryError};
+use crate::object::LogObject;
+use crate::place::{LogPlace, ObjectName};
+use crate::writer::MODE;
+
+const SUFFIX: &str = "until";
+/// How often a mark is read again that is being written just now.
+const TRIES_MAX: u32 = 4;
+
+/// The mark of an object that somebody writes.
+pub(crate) struct DurableMark {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+/// Log that was durable and is gone from the end of a growing object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostEnd {
+    /// The object.
+    pub path: PathBuf,
+    /// Where it ends now.
+    pub end: Lsn,
+    /// Everything before this position was durable.
+    pub durable: Lsn,
+}
+
+impl DurableMark {
+    /// That of an object. Nothing is written yet.
+    pub(crate) fn of(object: &Path) -> Self {
+        Self {
+            path: mark_path(object),
+            file: None,
+        }
+    }
+
+    /// Says that everything before a position is durable.
+    pub(crate) fn set(&mut self, durable: u64) -> Result<(), RepositoryError> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => {
+                let mut options = OpenOptions::new();
+                let options = options.read(true).write(true).create(true).mode(MODE);
+                windlass_engine::open_own(&self.path, options).doing("open", &self.path)?
+            }
+        };
+        let bytes = LogMark { durable }.encode();
+        file.write_all_at(&bytes, 0).doing("write", &self.path)?;
+        self.file = Some(file);
+        Ok(())
+    }
+
+    /// Removes it.
+    pub(crate) fn remove(&mut self) -> Result<(), RepositoryError> {
+        self.file = None;
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed.doing("remove", &self.path),
+        }
+    }
+}
+
+fn mark_path(object: &Path) -> PathBuf {
+    object.with_extension(SUFFIX)
+}
+
+/// Up to where a growing object was durable, if that is known.
+fn read(object: &Path) -> Result<Option<u64>, RepositoryError> {
+    let path = mark_path(object);
+    let mut tries = 1;
+    loop {
+        match LogMark::decode(&bytes_of(&path)?) {
+            Err(FormatError::Checksum { .. }) if tries < TRIES_MAX => tries += 1,
+            found => return Ok(found.of(&path)?.map(|mark| mark.durable)),
+        }
+    }
+}
+
+/// The bytes of a mark, and one more if the file has more. None if there is no file.
+fn bytes_of(path: &Path) -> Result<Vec<u8>, RepositoryError> {
+    let mut options = OpenOptions::new();
+    let file = match windlass_engine::open_own(path, options.read(true)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        opened => opened.doing("open", path)?,
+    };
+    let mut bytes = vec![0; LOG_MARK_BYTES + 1];
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.read_at(&mut bytes[done..], done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error).doing("read", path),
+        }
+    }
+    bytes.truncate(done);
+    Ok(bytes)
+}
+
+impl LogPlace {
+    /// Up to where an object was durable that grows in a directory. To be asked for before the
+    /// object is read, for somebody may write both.
+    pub(crate) fn marked(&self, name: &ObjectName) -> Result<Option<u64>, RepositoryError> {
+        match name.end.is_none() && self.at().is_directory() {
+            true => read(&name.path),
+            false => Ok(None),
+        }
+    }
+
+    /// The same. Fails if the object has lost even its header.
+    pub(crate) fn marked_and_begun(
+        &self,
+        name: &ObjectName,
+    ) -> Result<Option<u64>, RepositoryError> {
+        let marked = self.marked(name)?;
+        match marked {
+            // One that was sealed meanwhile is not there, and another one never gets its name.
+            Some(durable) if !self.has_header(name)? && name.path.exists() => {
+                Err(lost_end(&name.path, name.start, durable))
+            }
+            _ => Ok(marked),
+        }
+    }
+
+    /// Takes growing objects as they are now that have lost their ends: whoever receives the log
+    /// asks for it again, and what nobody has any more is a gap. Returns what is gone.
+    pub fn admit_lost_ends(&self) -> Result<Vec<LostEnd>, RepositoryError> {
+        let mut lost = Vec::new();
+        if !self.at().is_directory() {
+            return Ok(lost);
+        }
+        for timeline in self.timelines()? {
+            for name in self.growing(timeline)? {
+                let opened = self.open_object(timeline, &name, windlass_engine::Reading::Whole);
+                if let Err(RepositoryError::LostEnd { lost: end }) = opened {
+                    DurableMark::of(&name.path).remove()?;
+                    lost.push(end);
+                }
+            }
+        }
+        Ok(lost)
+    }
+
+    fn growing(&self, timeline: Timeline) -> Result<Vec<ObjectName>, RepositoryError> {
+        let mut growing = self.objects(timeline)?;
+        growing.retain(|name| name.end.is_none());
+        Ok(growing)
+    }
+}
+
+/// Refuses a growing object that ends before what was durable.
+pub(crate) fn check_end(object: &LogObject, marked: Option<u64>) -> Result<(), RepositoryError> {
+    match marked {
+        Some(durable) if object.end() < durable => {
+            Err(lost_end(&object.path, Lsn(object.end()), durable))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn lost_end(path: &Path, end: Lsn, durable: u64) -> RepositoryError {
+    RepositoryError::LostEnd {
+        lost: LostEnd {
+            path: path.to_owned(),
+            end,
+            durable: Lsn(durable),
+        },
+    }
+}

@@ -48,6 +48,7 @@ pub(super) const JOURNAL_ENTRIES_AT: usize = 26;
 pub(super) const JOURNAL_NEXT_AT: usize = 27;
 pub(super) const JOURNAL_SPOILED_AT: usize = 28;
 const FIRST_PROCESS_AT: usize = 29;
+const STORE_IDENTITY_AT: usize = 30;
 const PATH_BYTES_AT: usize = 31;
 const PATH_AT: usize = 32;
 const PATH_WORDS: usize = HEADER_WORDS / 2;
@@ -277,9 +278,20 @@ impl<'a> Memory<'a> {
             self.store(word, u32::from_le_bytes(bytes));
         }
         self.store(PATH_BYTES_AT, length);
+        self.store(STORE_IDENTITY_AT, 0);
         self.store(NEXT_SLOT_AT, 0);
         self.add(STORE_AT);
         true
+    }
+
+    /// What tells the file of the store from another one with its name; 0 if nobody has said it.
+    pub fn store_identity(&self) -> u32 {
+        self.load(STORE_IDENTITY_AT)
+    }
+
+    /// Says what tells the file of the store from another one. It follows [`Memory::set_store`].
+    pub fn set_store_identity(&self, identity: u32) {
+        self.store(STORE_IDENTITY_AT, identity);
     }
 
     /// Copies the path of the store; returns its length. 0 if there is none or no room for it.

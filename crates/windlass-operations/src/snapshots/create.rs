@@ -258,15 +258,16 @@ fn prepare(
                 kind: windlass_postgres::KIND.to_owned(),
                 path: cluster.facts().data_directory.clone(),
             };
+            let place = Place::beside(&source.path)?;
             Ok(Ready {
-                place: Place::beside(&source.path)?,
                 outputs: outputs::of_cluster(&source.path)?,
                 source,
                 // A role that may not ask learns nothing, and its snapshot is as good.
                 is_disabled: cluster
                     .preload()
                     .is_ok_and(|preload| !is_named(&preload.next)),
-                makers: of_cluster(cluster, (conninfo, request), asked)?,
+                makers: of_cluster((cluster, place.home()), (conninfo, request), asked)?,
+                place,
             })
         }
     }
@@ -274,14 +275,15 @@ fn prepare(
 
 /// The methods for a cluster. One that begins with a checkpoint is none if no checkpoint is wanted.
 fn of_cluster(
-    cluster: Cluster,
+    (cluster, home): (Cluster, &Path),
     (conninfo, request): (&str, &CreateRequest),
     asked: BackupRequest,
 ) -> Result<Vec<Box<dyn Maker>>, OperationError> {
     let hooked = Cluster::connect(conninfo)?;
     let hook = PostgresHook::new(hooked, asked.clone(), request.start)
         .limited(request.limits())
-        .durable(request.durable);
+        .durable(request.durable)
+        .among(home);
     let mut makers: Vec<Box<dyn Maker>> = vec![Box::new(hook)];
     let obstacle = if request.start == HookStart::Pause {
         Obstacle::NeedsCheckpoint

@@ -12,7 +12,7 @@
 use std::path::{Path, PathBuf};
 
 use windlass_postgres::{Cluster, PostgresError, Preload};
-use windlass_snapshot::{Method, Obstacle, SnapshotError, hook};
+use windlass_snapshot::{Method, Obstacle, Place, SnapshotError, hook};
 
 use super::SnapshotsOf;
 use super::subject::Subject;
@@ -89,7 +89,8 @@ pub fn enable(caller: &Caller, request: &EnableRequest) -> Result<Enabled, Opera
 pub fn disable(caller: &Caller, of: &SnapshotsOf) -> Result<Enabled, OperationError> {
     let mut cluster = connect(caller, of)?;
     let data = cluster.facts().data_directory.clone();
-    let count = hook::depending(&data).map_err(SnapshotError::from)?;
+    let place = Place::beside(&data)?;
+    let count = hook::depending(&data, place.home()).map_err(SnapshotError::from)?;
     if count > 0 {
         return Err(SnapshotError::Depending { count }.into());
     }

@@ -22,6 +22,7 @@ use super::index::{Filled, HasSpare};
 use super::journal::{Changes, Journal};
 use super::links::Links;
 use super::locked::Locked;
+use super::orphans::Orphans;
 use super::record::make_copied;
 use super::remove::waited;
 use super::renewed::Roll;
@@ -87,6 +88,7 @@ pub(super) fn attempt(
         writers_stopped_seconds: stood_still.as_secs_f64(),
         linked_files,
         files_in_pause: prepared.files_in_pause,
+        orphans: Orphans::default(),
     };
     publish_document(
         locked,

@@ -22,6 +22,7 @@ use super::libraries::Libraries;
 use super::limits::HookLimits;
 use super::links::Links;
 use super::locked::Locked;
+use super::orphans::{self, Orphans};
 use super::publishing::{Window, publish_at_once, publish_in_pause};
 use super::record::{Document, make_copied};
 use super::remove::{finish, take_out};
@@ -54,6 +55,9 @@ pub struct HookRequest<'a> {
     /// The directory for the preserved pages. It counts for the first snapshot of a database; the
     /// later ones share its store.
     pub store: &'a Path,
+    /// The directory with an entry for each snapshot of the database. The server forgets what has
+    /// none there. Without it, no entry is missed.
+    pub home: Option<&'a Path>,
     /// How it begins.
     pub start: HookStart,
     /// When it ends.
@@ -82,6 +86,8 @@ pub struct HookMade {
     pub linked_files: u64,
     /// How many files and names were looked at while the server stood still.
     pub files_in_pause: u64,
+    /// What somebody had removed of older snapshots.
+    pub orphans: Orphans,
 }
 
 /// Makes a snapshot.
@@ -105,6 +111,11 @@ pub(super) fn create_with(
     request.limits.check_free(request.store)?;
     let locked = control.lock()?;
     finish(&locked, &cluster.facts().data_directory)?;
+    let orphans = orphans::take_out_all(&locked, request.home)?;
+    if orphans != Orphans::default() {
+        // Their links.
+        finish(&locked, &cluster.facts().data_directory)?;
+    }
     let mut tries = 0;
     loop {
         tries += 1;
@@ -116,7 +127,7 @@ pub(super) fn create_with(
             attempted => attempted?,
         };
         match cause {
-            None => return Ok(made),
+            None => return Ok(HookMade { orphans, ..made }),
             Some(cause) if tries == TRIES => {
                 let cause = Box::new(cause);
                 return Err(HookError::Disturbed { cause, tries });
@@ -217,6 +228,7 @@ fn bracketed(
         writers_stopped_seconds: published.stood_still.as_secs_f64(),
         linked_files: taken.linked_files(),
         files_in_pause: published.files_in_pause,
+        orphans: Orphans::default(),
     };
     if end.cause.is_some() {
         return Ok((made, end.cause));

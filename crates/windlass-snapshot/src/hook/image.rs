@@ -25,8 +25,8 @@ use windlass_postgres::DatabaseFacts;
 
 use super::control::{Control, Patience, key_of};
 use super::error::HookError;
+use super::examined::examine_open;
 use super::graves;
-use super::links::examine_open;
 use super::record::{Document, Kept, copied};
 use super::remove::{control_of, why_gone};
 use super::seen::Seen;

@@ -15,8 +15,8 @@ use windlass_image::layout::{Geometry, Slot, SlotEntry};
 use super::control::{Control, Patience, key_of};
 use super::durable;
 use super::error::{HookError, HookIo};
+use super::examined::examine;
 use super::graves;
-use super::links::examine;
 use super::store::PreservedPages;
 use super::{locked, untouched};
 

@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, StatxFlags, linkat, open, statat, statx};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, linkat, open, statat};
 use rustix::io::Errno;
 use windlass_engine::durable;
 use windlass_image::layout::hook::{
@@ -28,6 +28,7 @@ use windlass_image::layout::hook::{
 
 use super::control::{identity, key_of};
 use super::error::{HookError, HookIo};
+use super::examined::examine;
 use super::graves;
 use super::untouched::listed_places;
 
@@ -267,49 +268,6 @@ impl Drop for Links {
             remove(&directory.path).unwrap_or_default();
         }
     }
-}
-
-/// What is at a path of the server now.
-pub(crate) struct Examined {
-    pub(crate) key: FileKey,
-    pub(crate) bytes: u64,
-    /// When it was made, in nanoseconds; 0 if the file system does not say that.
-    pub(crate) born: i64,
-}
-
-/// What a path leads to; `None` if that is nothing.
-pub(crate) fn examine(path: &Path) -> Result<Option<Examined>, HookError> {
-    match examined(CWD, path) {
-        Err(Errno::NOENT) => Ok(None),
-        found => found
-            .map(Some)
-            .map_err(std::io::Error::from)
-            .doing("examine", path),
-    }
-}
-
-/// The same of an open file.
-pub(crate) fn examine_open(file: &std::fs::File) -> std::io::Result<Examined> {
-    examined(file, Path::new("")).map_err(std::io::Error::from)
-}
-
-fn examined(directory: impl std::os::fd::AsFd, path: &Path) -> Result<Examined, Errno> {
-    let flags = match path.as_os_str().is_empty() {
-        true => AtFlags::EMPTY_PATH,
-        false => AtFlags::empty(),
-    };
-    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    let found = statx(directory, path, flags, mask)?;
-    let has_born = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
-    let nanos = found.stx_btime.tv_sec.saturating_mul(1_000_000_000);
-    Ok(Examined {
-        key: FileKey::new(found.stx_dev_major, found.stx_dev_minor, found.stx_ino),
-        bytes: found.stx_size,
-        born: match has_born {
-            true => nanos.saturating_add(i64::from(found.stx_btime.tv_nsec)),
-            false => 0,
-        },
-    })
 }
 
 fn make_directory(path: &Path) -> Result<(), HookError> {

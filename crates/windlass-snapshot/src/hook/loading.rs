@@ -6,6 +6,7 @@ use windlass_image::layout::hook::{Phase, Snapshot};
 
 use super::control::Control;
 use super::error::HookError;
+use super::orphans;
 
 /// Whether every process of the server on a data directory writes through the hook.
 pub fn is_active(data: &Path) -> Result<bool, HookError> {
@@ -30,13 +31,15 @@ pub fn memory_of(data: &Path) -> Result<PathBuf, HookError> {
     Control::path_of(data)
 }
 
-/// How many snapshots of a data directory would be lost without the hook.
-pub fn depending(data: &Path) -> Result<usize, HookError> {
+/// How many snapshots of a data directory would be lost without the hook. `home` has an entry for
+/// each; what has none there, or no pages, is forgotten.
+pub fn depending(data: &Path, home: &Path) -> Result<usize, HookError> {
     let control = match Control::open(data) {
         Err(HookError::NotLoaded { .. } | HookError::Version { .. }) => return Ok(0),
         control => control?,
     };
     let locked = control.lock()?;
+    orphans::take_out_all(&locked, Some(home))?;
     let needs = |it: &Snapshot<'_>| it.state() == Phase::Active;
     Ok(locked.snapshots().filter(needs).count())
 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,15 +15,13 @@ use super::create::{HookRequest, HookStart, create_with};
 use super::error::HookError;
 use super::libraries::Libraries;
 use super::limits::HookLimits;
+use super::record::CONTENT;
 use crate::cluster;
 use crate::error::{Doing, SnapshotError};
 use crate::maker::{Made, Maker};
 use crate::method::Method;
 use crate::obstacle::Obstacle;
 use crate::record::Survives;
-
-/// The directory for the content, in the directory of the snapshot.
-pub(crate) const CONTENT: &str = "hook";
 
 /// A link takes about 25 microseconds, so these take a fifth of a second.
 const LINKS_MAX: usize = 8000;
@@ -40,6 +38,7 @@ pub struct PostgresHook {
     links_max: usize,
     /// What the choice of the method has looked into.
     libraries: RefCell<Libraries>,
+    home: Option<PathBuf>,
 }
 
 impl PostgresHook {
@@ -56,7 +55,15 @@ impl PostgresHook {
                 HookStart::Checkpoint | HookStart::SpreadCheckpoint => LINKS_MAX,
             },
             libraries: RefCell::default(),
+            home: None,
         }
+    }
+
+    /// All snapshots of the cluster have an entry in this directory.
+    #[must_use]
+    pub fn among(mut self, home: &Path) -> Self {
+        self.home = Some(home.to_owned());
+        self
     }
 
     /// With these limits.
@@ -117,6 +124,7 @@ impl Maker for PostgresHook {
         let request = HookRequest {
             directory: &directory,
             store: into.parent().unwrap_or(into),
+            home: self.home.as_deref(),
             start: self.start,
             limits: self.limits,
             durable: self.durable,
@@ -136,7 +144,7 @@ impl Maker for PostgresHook {
                 true => Survives::PowerCut,
                 false => Survives::Crash,
             },
-            warnings: cluster::warnings(found),
+            warnings: [made.orphans.warnings(), cluster::warnings(found)].concat(),
             facts: cluster::facts(&self.request, found)?,
         })
     }

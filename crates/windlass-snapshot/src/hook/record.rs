@@ -18,6 +18,8 @@ use super::durable::Durable;
 use super::error::{HookError, HookIo};
 use super::links::{Linked, Pin};
 
+/// The directory for the content, in the directory of the snapshot.
+pub(crate) const CONTENT: &str = "hook";
 const DOCUMENT: &str = "hook.json";
 const TABLE: &str = "files";
 const COPIED: &str = "copied";

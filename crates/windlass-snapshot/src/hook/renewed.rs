@@ -12,8 +12,8 @@ use windlass_image::layout::hook::{FileKey, FileLink};
 use windlass_postgres::ChangedFiles;
 
 use super::error::HookError;
+use super::examined::examine;
 use super::index::Tracked;
-use super::links::examine;
 use super::record::Kept;
 use super::taken::{Into, Taken};
 

@@ -89,10 +89,11 @@ pub fn give_up(directory: &Path) -> Result<(), HookError> {
 /// Why a snapshot can no longer be read; `None` if it can.
 pub(crate) fn why_lost(control: &Control, number: u32) -> Option<String> {
     let Some(snapshot) = Snapshot::numbered(control.memory(), number) else {
-        return Some("it was dropped".into());
+        return Some(PAGES_GONE.into());
     };
     match snapshot.state() {
         Phase::Active if !Seen::of(control).holds(control) => Some(words((Cause::Unseen, 0))),
+        Phase::Active if !PreservedPages::is_there(control.memory()) => Some(PAGES_GONE.into()),
         Phase::Active => untouched::changed(control),
         Phase::Lost => Some(words(snapshot.cause())),
         // It reached a limit.
@@ -100,6 +101,9 @@ pub(crate) fn why_lost(control: &Control, number: u32) -> Option<String> {
         _ => Some("it is being dropped".into()),
     }
 }
+
+/// Somebody removed the store. Or the server has forgotten the snapshot because of that.
+const PAGES_GONE: &str = "the file with its pages was removed, or replaced by another one";
 
 fn words((cause, errno): (Cause, i32)) -> String {
     let what = match cause {

@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, fallocate};
 use windlass_engine::media::crc32c;
+use windlass_engine::open_regular;
 use windlass_image::layout::hook::{FileKey, Memory};
 use windlass_image::layout::{ENTRY_BYTES, Geometry, Slot, SlotEntry, StoreHeader};
 
 use super::error::{HookError, HookIo};
+use super::examined::examine_open;
 
 const PRIVATE_MODE: u32 = 0o600;
 /// Longest path of a store.
@@ -56,14 +58,27 @@ impl PreservedPages {
             .doing("create", path)?;
         file.write_all_at(&header.encode(), 0)
             .doing("write", path)?;
+        let identity = identity(&file).doing("examine", path)?;
         memory.set_page_bytes(page_bytes);
-        match memory.set_store(path.as_os_str().as_bytes()) {
-            true => Ok(()),
-            false => Err(HookError::Document {
+        if !memory.set_store(path.as_os_str().as_bytes()) {
+            return Err(HookError::Document {
                 path: path.into(),
                 what: "the path is too long".into(),
-            }),
+            });
         }
+        memory.set_store_identity(identity);
+        Ok(())
+    }
+
+    /// Whether the file that the hook writes to is there. Another file with its name is not it:
+    /// some processes of the server may still write to the one that was removed.
+    pub(crate) fn is_there(memory: Memory<'_>) -> bool {
+        let Some(path) = Self::path_of(memory) else {
+            return false;
+        };
+        let found = open_regular(&path).and_then(|file| identity(&file));
+        let known = memory.store_identity();
+        found.is_ok_and(|found| known == 0 || found == known)
     }
 
     /// Where the hook writes its pages; `None` if it has no store.
@@ -157,6 +172,14 @@ impl PreservedPages {
         }
         std::fs::remove_file(path).doing("remove", path)
     }
+}
+
+/// What tells a file from every other, also from one that gets the number of its inode. The device
+/// is no part of it: a disk may get another number when it is mounted again.
+fn identity(file: &File) -> std::io::Result<u32> {
+    let found = examine_open(file)?;
+    let of_inode = crc32c(&found.key.inode.to_le_bytes());
+    Ok((of_inode ^ crc32c(&found.born.to_le_bytes()).rotate_left(1)).max(1))
 }
 
 fn is_wanted(entry: &SlotEntry, wanted: Wanted, page: &[u8]) -> bool {

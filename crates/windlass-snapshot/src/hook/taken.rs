@@ -8,8 +8,9 @@ use windlass_image::layout::hook::FileKey;
 use windlass_postgres::{BracketEnd, BracketFiles};
 
 use super::error::{HookError, HookIo};
+use super::examined::examine;
 use super::index::Tracked;
-use super::links::{Linked, Links, examine};
+use super::links::{Linked, Links};
 use super::record::{Kept, copied, write};
 use crate::cluster::{CONTROL_PATH, is_needed, own_file};
 

@@ -158,6 +158,7 @@ fn a_server_without_the_hook_is_told_from_one_with_it() {
     let request = hook::HookRequest {
         directory: place.path(),
         store: place.path(),
+        home: None,
         start: hook::HookStart::Checkpoint,
         limits: hook::HookLimits::default(),
         durable: false,

@@ -33,6 +33,7 @@ fn makes_and_drops_until_it_is_killed() {
         let request = HookRequest {
             directory: &directory,
             store: &place.join("store"),
+            home: None,
             start: match turn % 2 {
                 0 => HookStart::Pause,
                 _ => HookStart::Checkpoint,

@@ -139,6 +139,7 @@ impl Source {
         let request = HookRequest {
             directory: &directory,
             store: &store,
+            home: None,
             start,
             limits,
             durable,

@@ -73,6 +73,7 @@ mod snapshot_cluster_back;
 mod snapshot_clusters;
 mod snapshot_hook;
 mod snapshot_images;
+mod snapshot_orphans;
 mod snapshot_power;
 mod snapshot_store;
 mod snapshots;

@@ -1,0 +1,134 @@
+//! What somebody removed without Windlass: the store, or directories of snapshots.
+//!
+//!   store gone      --> every snapshot is lost, and forgotten: none has all its pages
+//!   directory gone  --> that snapshot is forgotten: nobody finds it, and its pages cost room
+//!
+//! The memory of the server outlives both, and also a start of the server. So whoever makes the
+//! next snapshot looks here first, or that one would get a store that is not there.
+//!
+//! Invariants
+//! - A file that has the name of the store and is another one is not read or changed.
+//! - If one directory cannot be looked into, none counts as gone: its disk may not be mounted.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use windlass_image::layout::hook::{Cause, Fault, Phase, Reading, grace, lose_all};
+
+use super::control::Patience;
+use super::durable;
+use super::error::{HookError, HookIo};
+use super::locked::Locked;
+use super::record::{CONTENT, Document};
+use super::remove::{take_out, waited};
+use super::store::PreservedPages;
+
+/// What is gone that the server still had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Orphans {
+    /// So many snapshots were lost, because their store is not there.
+    pub without_pages: usize,
+    /// So many snapshots were dropped, because their directories are not there.
+    pub without_directory: usize,
+}
+
+impl Orphans {
+    /// The name of each warning, and its words.
+    pub(crate) fn warnings(&self) -> Vec<(String, String)> {
+        let mut warnings = Vec::new();
+        let mut warn = |count, name: &str, one: &str, many: &str| {
+            let text = match count {
+                0 => return,
+                1 => format!("an older snapshot {one}"),
+                count => format!("{count} older snapshots {many}"),
+            };
+            warnings.push((name.to_owned(), text));
+        };
+        warn(
+            self.without_pages,
+            "snapshots-lost",
+            "is lost: the file with its pages was removed, or replaced by another one",
+            "are lost: the file with their pages was removed, or replaced by another one",
+        );
+        warn(
+            self.without_directory,
+            "snapshots-removed",
+            "is dropped: somebody removed its directory",
+            "are dropped: somebody removed their directories",
+        );
+        warnings
+    }
+}
+
+/// Takes out what has no pages or no directory any more. `home` has an entry for each snapshot of
+/// the database; without it no directory is missed.
+pub(crate) fn take_out_all(locked: &Locked<'_>, home: Option<&Path>) -> Result<Orphans, HookError> {
+    let without_pages = without_pages(locked)?;
+    let without_directory = match home {
+        Some(home) => without_directory(locked, home)?,
+        None => 0,
+    };
+    Ok(Orphans {
+        without_pages,
+        without_directory,
+    })
+}
+
+fn without_pages(locked: &Locked<'_>) -> Result<usize, HookError> {
+    let memory = locked.memory();
+    if locked.snapshots().next().is_none() || PreservedPages::is_there(memory) {
+        return Ok(0);
+    }
+    let lost = locked.snapshots().filter(|it| it.state() == Phase::Active);
+    let lost = lost.count();
+    let (cause, errno) = (Cause::Store, 0);
+    let forget = |index| durable::forget(locked.control().data(), index);
+    lose_all(memory, Fault { cause, errno }, forget);
+    waited(grace(memory, &mut Patience::default()))?;
+    waited(Reading::grace(memory, &mut Patience::default()))?;
+    // Nobody keeps a page now. What has the store's name is not ours, so its pages are not freed.
+    memory.set_store(b"");
+    let numbers: Vec<_> = locked.snapshots().map(|it| it.number()).collect();
+    for number in numbers {
+        take_out(locked, number)?;
+    }
+    Ok(lost)
+}
+
+fn without_directory(locked: &Locked<'_>, home: &Path) -> Result<usize, HookError> {
+    let Some(known) = known(locked, home)? else {
+        return Ok(0);
+    };
+    let gone = locked.snapshots().map(|it| it.number());
+    let gone: Vec<_> = gone.filter(|number| !known.contains(number)).collect();
+    for number in &gone {
+        take_out(locked, *number)?;
+    }
+    Ok(gone.len())
+}
+
+/// The numbers of the snapshots of this memory that have a directory. `None` if one cannot be
+/// looked into.
+fn known(locked: &Locked<'_>, home: &Path) -> Result<Option<BTreeSet<u32>>, HookError> {
+    let mut numbers = BTreeSet::new();
+    let inode = locked.control().inode()?;
+    let entries = match std::fs::read_dir(home) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Some(numbers)),
+        entries => entries.doing("list", home)?,
+    };
+    for entry in entries {
+        let path = entry.doing("list", home)?.path();
+        match path.metadata() {
+            Ok(found) if !found.is_dir() => continue,
+            Ok(_) => {}
+            Err(_) => return Ok(None),
+        }
+        let Ok(document) = Document::read(&path.join(CONTENT)) else {
+            return Ok(None);
+        };
+        let is_of_this = |it: &Document| it.durable.is_some() || it.control_inode == inode;
+        numbers.extend(document.filter(is_of_this).map(|it| it.number));
+    }
+    Ok(Some(numbers))
+}

@@ -33,14 +33,14 @@ pub use create::{CreateOutcome, CreateRequest, create, method_of};
 pub(crate) use enable::find as find_library;
 pub use enable::{EnableRequest, Enabled, LIBRARY, disable, enable};
 pub use image::SnapshotImage;
-pub use listed::{Listed, list};
+pub use listed::{Listed, Listing, list};
 pub(crate) use named::find as find_named;
 pub use rotate::{RotateOutcome, rotate};
 pub use subject::Subject;
 pub use windlass_snapshot::hook::{HookLimits, HookStart, HookState};
 pub use windlass_snapshot::{
     Entry, Left, Method, Obstacle, PassedOver, Record, Reverted, Settled, Snapshot, SnapshotError,
-    State, Step, Survives, UndoRecord,
+    STATES_KEPT, State, Step, Survives, Undo, UndoNumber, UndoRecord,
 };
 
 /// Which database's snapshots are meant.
@@ -60,20 +60,37 @@ fn names(of: &SnapshotsOf, name: &str) -> (String, String) {
     (subject, configured(guessed.place()))
 }
 
-/// Drops a snapshot. What is kept open of it is closed first.
-pub fn remove(caller: &Caller, of: &SnapshotsOf, name: &str) -> Result<(), OperationError> {
+/// Drops a snapshot, or a state that a revert overwrote. What is kept open of a snapshot is closed
+/// first. Returns the states that went with it.
+pub fn remove(
+    caller: &Caller,
+    of: &SnapshotsOf,
+    name: &str,
+) -> Result<Vec<UndoNumber>, OperationError> {
     let names = names(of, name);
     recorded(caller, "snapshot drop", names, || {
-        drop_it(caller, of, name).map(|()| ((), Ending::Done))
+        drop_it(caller, of, name).map(|gone| (gone, Ending::Done))
     })
 }
 
-fn drop_it(caller: &Caller, of: &SnapshotsOf, name: &str) -> Result<(), OperationError> {
+fn drop_it(
+    caller: &Caller,
+    of: &SnapshotsOf,
+    name: &str,
+) -> Result<Vec<UndoNumber>, OperationError> {
+    if let Some(state) = UndoNumber::parse(name) {
+        windlass_snapshot::remove_undo(&place(caller, of)?, state)?;
+        return Ok(Vec::new());
+    }
     let name = SnapshotName::parse(name)?;
     let subject = Subject::resolve(&of.database, of.name.as_deref())?;
     close_kept(caller, &subject, &name)?;
     let place = place_of(caller, &subject)?;
-    Ok(place.remove(&name, &mut tell_removed(caller))?)
+    let states = windlass_snapshot::undo_states(&place)?.into_iter();
+    let over_it = states.filter(|undo| undo.snapshot.record().name == name.as_str());
+    let gone = over_it.map(|undo| undo.number).collect();
+    place.remove(&name, &mut tell_removed(caller))?;
+    Ok(gone)
 }
 
 /// Closes what is kept open of a snapshot. The process must not have become the owner of the

@@ -39,10 +39,11 @@ use crate::cluster::{CONTROL_PATH, PRIVATE_MODE};
 use crate::error::{Doing, Left, SnapshotError};
 use crate::hook::Keeper;
 use crate::method::Method;
+use crate::overwritten::UndoNumber;
 use crate::place::Place;
 use crate::revert::{Back, Reverted};
 use crate::snapshot::Snapshot;
-pub(crate) use kept::BEFORE;
+use crate::states;
 use target::Target;
 use writing::Writing;
 
@@ -121,7 +122,8 @@ impl ClusterBack {
         now.settle_alone(place)?;
         let _hold = snapshot.hold()?;
         progress.set_phase("opening the snapshot");
-        let mut target = Target::open(snapshot, back)?;
+        let number = states::next_number(place)?;
+        let mut target = Target::open((snapshot, number), back)?;
         progress.set_phase("stopping the server");
         let began = Instant::now();
         let went = match now.server.stop(cancel) {
@@ -131,6 +133,8 @@ impl ClusterBack {
         progress.set_phase("starting the server");
         let mut reverted = now.end(went)?;
         reverted.locked = began.elapsed();
+        // The cluster went back. What could not be removed, the next revert removes.
+        reverted.gone = states::trim(place).unwrap_or_default();
         Ok(reverted)
     }
 
@@ -221,8 +225,7 @@ impl ClusterBack {
     }
 
     /// Everything that can be undone, and then the one step that cannot. `None` if there is nothing
-    /// to do, and an earlier revert has kept something: that stays, or a revert that is asked for
-    /// twice would take from the user what the first one has kept.
+    /// to do, and an earlier revert has kept something: the cluster is what it left.
     fn write(
         &self,
         (control, then): (&Control, Control),
@@ -239,7 +242,7 @@ impl ClusterBack {
         progress.set_phase("comparing");
         let live = tree::live(&self.data, &version)?;
         let kept = writing.keep((live, pending), control, target, cancel)?;
-        if kept::has_earlier(pending)
+        if kept::has_earlier(pending)?
             && kept.is_nothing()
             && tree::is_alike(kept.tree(), target.tree())
         {
@@ -263,6 +266,7 @@ impl ClusterBack {
         tree::sync_all(&self.data)?;
         self.put_control(&then.into_bytes())?;
         reverted.kept_count = kept.record().kept_count;
+        reverted.kept = Some(UndoNumber(kept.record().number));
         Ok(Some(reverted))
     }
 

@@ -152,6 +152,34 @@ pub enum SnapshotError {
     NoUndo {
         /// Where snapshots of the database are.
         place: PathBuf,
+        /// The states that undos overwrote.
+        known: Vec<String>,
+    },
+    /// No state has the name.
+    #[error("there is no state {name} that can be brought back")]
+    NoState {
+        /// The name.
+        name: String,
+        /// The states that are there.
+        known: Vec<String>,
+    },
+    /// The database is not there, and only its snapshots are.
+    #[error("the database {} is not there", path.display())]
+    Gone {
+        /// The database.
+        path: PathBuf,
+    },
+    /// Something of the old database is still there.
+    #[error("{} is left of the database that is not there", path.display())]
+    Beside {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Only a SQLite database can be put back.
+    #[error("the data directory {} is not there", path.display())]
+    NotPutBack {
+        /// The data directory.
+        path: PathBuf,
     },
     /// Its files are kept one by one, and something needs a set.
     #[error("the snapshot {name} is no set: its method is {method}")]

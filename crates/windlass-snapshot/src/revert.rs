@@ -2,12 +2,13 @@
 //!
 //!   database --+                +--> undo.pending (pages that differ from the snapshot)
 //!   snapshot --+--[compare]-----+
-//!   undo ------+                +--> transaction of SQLite (pages that differ from the target)
+//!   undo.1 ----+                +--> transaction of SQLite (pages that differ from the target)
 //!                                           |
-//!                                     sync, COMMIT, undo.pending --> undo
+//!                                     sync, COMMIT, undo.pending --> undo.2
 //!
-//! The target is the snapshot, or the snapshot with the pages of its undo over it. In both cases
-//! what is overwritten is kept as the difference to the snapshot, so an undo can be undone, too.
+//! The target is the snapshot, or the snapshot with the pages of a kept state over it. In both
+//! cases what is overwritten is kept as the difference to the snapshot, so an undo can be undone,
+//! too.
 //!
 //! Invariants
 //! - The database is changed by one transaction of SQLite and nothing else. Killed at any moment,
@@ -36,9 +37,11 @@ use windlass_sqlite::{
 use crate::error::{Doing, SnapshotError};
 use crate::image;
 use crate::method::Method;
+use crate::overwritten::{self, UndoNumber};
 use crate::place::{Entry, Place};
 use crate::snapshot::{Content, Snapshot};
-use crate::undo::{self, UndoReader, UndoRecord, UndoWriter};
+use crate::states;
+use crate::undo::{BY_REVERT, BY_UNDO, UndoReader, UndoRecord, UndoWriter};
 
 /// Bytes that are compared at a time: a multiple of every page size.
 const BLOCK_BYTES: u32 = 1 << 20;
@@ -48,16 +51,24 @@ const BLOCK_BYTES: u32 = 1 << 20;
 pub enum Back {
     /// What the snapshot is.
     ToSnapshot,
-    /// What the last revert to this snapshot overwrote, or the last undo.
-    BeforeRevert,
+    /// A state that a revert or an undo overwrote, and that is kept over this snapshot.
+    ToState(UndoNumber),
 }
 
 impl Back {
     /// The word for it, as a record keeps it.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Self::ToSnapshot => "revert",
-            Self::BeforeRevert => "undo",
+            Self::ToSnapshot => BY_REVERT,
+            Self::ToState(_) => BY_UNDO,
+        }
+    }
+
+    /// The state that is brought back.
+    pub(crate) fn state(self) -> Option<UndoNumber> {
+        match self {
+            Self::ToSnapshot => None,
+            Self::ToState(number) => Some(number),
         }
     }
 }
@@ -73,6 +84,10 @@ pub struct Reverted {
     pub written_count: u32,
     /// Pages that can be brought back.
     pub kept_count: u32,
+    /// What names the state that can be brought back. `None` if nothing was overwritten.
+    pub kept: Option<UndoNumber>,
+    /// States that are kept no longer, because there are newer ones.
+    pub gone: Vec<UndoNumber>,
     /// Pages that were read and compared. The others share their blocks with the snapshot.
     pub compared_count: u32,
     /// How long nobody else could write.
@@ -87,27 +102,12 @@ impl Reverted {
             page_count: 0,
             written_count: 0,
             kept_count: 0,
+            kept: None,
+            gone: Vec::new(),
             compared_count: 0,
             locked: Duration::ZERO,
         }
     }
-}
-
-/// The snapshot with the newest undo.
-pub fn newest_undo(place: &Place) -> Result<Option<(Snapshot, UndoRecord)>, SnapshotError> {
-    let mut newest: Option<(Snapshot, UndoRecord)> = None;
-    for entry in place.list()? {
-        if let Entry::Snapshot(snapshot) = entry
-            && let Some(record) = snapshot.undo()?
-        {
-            let at = |record: &UndoRecord| record.at.parse::<jiff::Timestamp>().ok();
-            let is_newer = |(_, other): &(_, UndoRecord)| at(&record) > at(other);
-            if newest.as_ref().is_none_or(is_newer) {
-                newest = Some((*snapshot, record));
-            }
-        }
-    }
-    Ok(newest)
 }
 
 /// Makes a database what its snapshot is, or what it was before that.
@@ -128,9 +128,10 @@ pub fn revert(
     let overwrite = database.begin_overwrite(base.page_bytes, cancel)?;
     let began = Instant::now();
     settle_all(place, &overwrite)?;
+    let number = states::next_number(place)?;
     let over = match back {
         Back::ToSnapshot => None,
-        Back::BeforeRevert => Some(open_undo(place, snapshot, &base)?),
+        Back::ToState(number) => Some(open_undo(number, snapshot, &base)?),
     };
     let clone = clone_of(snapshot)?;
     let shared = clone
@@ -146,14 +147,12 @@ pub fn revert(
             return Err(error);
         }
     };
-    let page_count = writing.target_pages;
     let mut reverted = Reverted {
         page_bytes: base.page_bytes,
-        page_count,
+        page_count: writing.target_pages,
         written_count: written,
-        kept_count: 0,
         compared_count: writing.compared,
-        locked: Duration::ZERO,
+        ..Reverted::nothing(base.page_bytes)
     };
     if written == 0 {
         writing.undo.discard()?;
@@ -162,20 +161,38 @@ pub fn revert(
     let record = UndoRecord {
         page_count: writing.now_pages,
         schema_cookie: overwrite.schema_cookie(&first),
-        ..record_of(snapshot, back, base.page_bytes)
+        ..record_of((snapshot, number), back, base.page_bytes)
     };
-    reverted.kept_count = writing.undo.complete(record)?;
+    reverted.kept_count = writing.undo.complete(record.clone())?;
     progress.set_phase("committing");
-    overwrite.commit(&first, page_count)?;
+    overwrite.commit(&first, reverted.page_count)?;
     reverted.locked = began.elapsed();
-    undo::finish(snapshot.path())?;
+    reverted.gone = keep(place, snapshot, &record)?;
+    reverted.kept = Some(number);
     Ok(reverted)
 }
 
-/// What is known of an undo before its pages are.
-fn record_of(snapshot: &Snapshot, back: Back, page_bytes: u32) -> UndoRecord {
+/// Keeps what was overwritten. Returns the states that go for it.
+fn keep(
+    place: &Place,
+    snapshot: &Snapshot,
+    record: &UndoRecord,
+) -> Result<Vec<UndoNumber>, SnapshotError> {
+    overwritten::finish(snapshot.path(), record)?;
+    // The database went back. What could not be removed, the next revert removes.
+    Ok(states::trim(place).unwrap_or_default())
+}
+
+/// What is known of a state before its pages are.
+pub(crate) fn record_of(
+    (snapshot, number): (&Snapshot, UndoNumber),
+    back: Back,
+    page_bytes: u32,
+) -> UndoRecord {
     UndoRecord {
         snapshot_id: snapshot.record().id.clone(),
+        number: number.0,
+        brings_back: back.state().map(|state| state.0),
         at: jiff::Timestamp::now().to_string(),
         by: back.word().to_owned(),
         page_bytes,
@@ -186,25 +203,48 @@ fn record_of(snapshot: &Snapshot, back: Back, page_bytes: u32) -> UndoRecord {
     }
 }
 
+/// Decides about what a killed revert left, if one did. The database is locked for that.
+pub fn settle(place: &Place, database: &Database, cancel: &Cancel) -> Result<(), SnapshotError> {
+    let page_bytes = || -> Result<Option<u32>, SnapshotError> {
+        let records = place.list()?.into_iter().filter_map(|entry| match entry {
+            Entry::Snapshot(snapshot) => overwritten::pending(snapshot.path()).transpose(),
+            _ => None,
+        });
+        let first = records.into_iter().next().transpose()?;
+        Ok(first.map(|record| record.page_bytes))
+    };
+    if page_bytes()?.is_none() {
+        return Ok(());
+    }
+    // Whoever had the lock may be the one whose revert that was.
+    let _alone = place.lock()?;
+    match page_bytes()? {
+        Some(page_bytes) => settle_all(place, &database.begin_overwrite(page_bytes, cancel)?),
+        None => Ok(()),
+    }
+}
+
 /// Decides about everything that killed reverts left.
 fn settle_all(place: &Place, overwrite: &Overwrite) -> Result<(), SnapshotError> {
     for entry in place.list()? {
         if let Entry::Snapshot(snapshot) = entry {
-            undo::settle(snapshot.path(), |cookie| overwrite.is_committed(cookie))?;
+            overwritten::settle(snapshot.path(), |cookie| overwrite.is_committed(cookie))?;
         }
     }
     Ok(())
 }
 
 fn open_undo(
-    place: &Place,
+    number: UndoNumber,
     snapshot: &Snapshot,
     base: &State,
 ) -> Result<UndoReader, SnapshotError> {
-    let none = || SnapshotError::NoUndo {
-        place: place.home().to_owned(),
+    let none = || SnapshotError::NoState {
+        name: number.to_string(),
+        known: Vec::new(),
     };
-    let undo = UndoReader::open(snapshot.path())?.ok_or_else(none)?;
+    let file = overwritten::file_of(snapshot.path(), number);
+    let undo = UndoReader::open(&file)?.ok_or_else(none)?;
     let record = undo.record();
     let fits = record.snapshot_id == snapshot.record().id && record.page_bytes == base.page_bytes;
     match fits {

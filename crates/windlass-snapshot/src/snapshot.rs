@@ -6,14 +6,13 @@ use std::sync::Arc;
 use windlass_engine::media::{FileNo, FileTable};
 use windlass_image::{Image, ImageError};
 
-use crate::cluster_back::BEFORE;
 use crate::directory::Locked;
 use crate::error::{Doing, SnapshotError};
 use crate::hook;
 use crate::image;
 use crate::method::Method;
+use crate::overwritten::UndoState;
 use crate::record::{Record, State};
-use crate::undo::UndoRecord;
 use crate::{copy, usage};
 
 /// A snapshot.
@@ -89,22 +88,18 @@ impl Snapshot {
     }
 
     /// Bytes that its directory takes on disk. Blocks that a clone shares with the database count
-    /// too, and so do the pages that the hook preserved for it.
+    /// too, and so do the pages that the hook preserved for it. States that reverts overwrote do
+    /// not.
     pub fn disk_bytes(&self) -> Result<u64, SnapshotError> {
-        let own = usage::disk_bytes(&self.path)?;
+        let mut own = usage::disk_bytes(&self.path)?;
+        for state in UndoState::list(&self.path)? {
+            own = own.saturating_sub(state.disk_bytes()?);
+        }
         if self.record.method != Method::Hook {
             return Ok(own);
         }
         let state = hook::state(&self.path.join(hook::CONTENT))?;
         Ok(own.saturating_add(state.pages_bytes))
-    }
-
-    /// What the last revert to it overwrote, if that can be brought back.
-    pub fn undo(&self) -> Result<Option<UndoRecord>, SnapshotError> {
-        match UndoRecord::read(&self.path)? {
-            None => UndoRecord::read(&self.path.join(BEFORE)),
-            found => Ok(found),
-        }
     }
 
     /// What the hook knows about it; `None` if it was made in another way.

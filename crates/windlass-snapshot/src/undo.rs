@@ -1,5 +1,5 @@
-//! What a revert overwrote, so that it can be undone: a file in the directory of the snapshot. What
-//! it says of a database counts for a SQLite database; a cluster's pages are numbered by `kept.rs`.
+//! The pages that a revert overwrote, so that it can be undone: a file. What it says of a database
+//! counts for a SQLite database; a cluster's pages are numbered by `kept.rs`.
 //!
 //!   [ page number 4 | crc32c 4 | page ] ... [ JSON ] [ its length 4 | crc32c 4 | "WLUNDO 1" ]
 //!
@@ -23,10 +23,13 @@ use windlass_engine::{durable, open_regular};
 use crate::directory;
 use crate::error::{Doing, SnapshotError};
 
-/// The file, in the directory of its snapshot.
-const UNDO: &str = "undo";
-/// The same while its transaction is not committed.
-const PENDING: &str = "undo.pending";
+/// The pages of a cluster's state, in its directory.
+pub(crate) const UNDO: &str = "undo";
+/// Pages that are not complete, or whose transaction is not committed.
+pub(crate) const PENDING: &str = "undo.pending";
+/// What a record says of a state that a revert overwrote, and of one that an undo did.
+pub(crate) const BY_REVERT: &str = "revert";
+pub(crate) const BY_UNDO: &str = "undo";
 /// The end of the file.
 const MAGIC: &[u8; 8] = b"WLUNDO 1";
 /// Bytes in front of a page.
@@ -45,6 +48,12 @@ pub(crate) const PUSH_BYTES: u64 = 8 << 20;
 pub struct UndoRecord {
     /// The id of the snapshot that the pages go over.
     pub snapshot_id: String,
+    /// Its number. Older versions of Windlass gave none.
+    #[serde(default)]
+    pub number: u32,
+    /// The number of the state that was brought back, and goes for this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub brings_back: Option<u32>,
     /// RFC 3339 time at which the state was overwritten.
     pub at: String,
     /// What was written instead: `revert` or `undo`.
@@ -63,37 +72,19 @@ pub struct UndoRecord {
 }
 
 impl UndoRecord {
-    /// The record of a snapshot's undo. `None` if there is none.
-    pub(crate) fn read(directory: &Path) -> Result<Option<Self>, SnapshotError> {
-        read_at(&directory.join(UNDO)).map(|found| found.map(|(_, record)| record))
+    /// The record at the end of a file. `None` if there is none.
+    pub(crate) fn read(file: &Path) -> Result<Option<Self>, SnapshotError> {
+        read_at(file).map(|found| found.map(|(_, record)| record))
     }
 }
 
-/// Decides what becomes of an undo whose revert was cut off: `is_committed` knows by the schema
-/// cookie whether its transaction was committed.
-pub(crate) fn settle(
-    directory: &Path,
-    is_committed: impl Fn(u32) -> bool,
-) -> Result<(), SnapshotError> {
-    let pending = directory.join(PENDING);
-    // The file was complete before the commit began. So one that is not was never needed.
-    match read_at(&pending) {
-        Ok(None) => Ok(()),
-        Ok(Some((_, record))) if is_committed(record.schema_cookie) => finish(directory),
-        Ok(Some(_)) | Err(SnapshotError::Damaged { .. }) => {
-            std::fs::remove_file(&pending).doing("remove", &pending)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Makes the pending undo the one of its snapshot, durably.
+/// Gives the pending pages in a directory their name, durably.
 pub(crate) fn finish(directory: &Path) -> Result<(), SnapshotError> {
     let (from, to) = (directory.join(PENDING), directory.join(UNDO));
     durable::rename(&from, &to).doing("rename", &from)
 }
 
-/// Removes the undo in a directory, durably, if there is one.
+/// Removes the pages in a directory, durably, if there are some.
 pub(crate) fn remove(directory: &Path) -> Result<(), SnapshotError> {
     let path = directory.join(UNDO);
     match std::fs::remove_file(&path) {
@@ -271,14 +262,13 @@ pub(crate) struct UndoReader {
 }
 
 impl UndoReader {
-    /// The undo in the directory of a snapshot. `None` if there is none.
-    pub(crate) fn open(directory: &Path) -> Result<Option<Self>, SnapshotError> {
-        let path = directory.join(UNDO);
-        let Some((file, record)) = read_at(&path)? else {
+    /// The pages in a file. `None` if there is none.
+    pub(crate) fn open(path: &Path) -> Result<Option<Self>, SnapshotError> {
+        let Some((file, record)) = read_at(path)? else {
             return Ok(None);
         };
         let mut reader = Self {
-            path,
+            path: path.to_owned(),
             input: BufReader::with_capacity(BUFFER_BYTES, file),
             left: record.kept_count,
             record,
@@ -355,12 +345,14 @@ impl UndoReader {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn record() -> UndoRecord {
         UndoRecord {
             snapshot_id: "1".to_owned(),
+            number: 1,
+            brings_back: None,
             at: "2026-11-23T08:00:00Z".to_owned(),
             by: "revert".to_owned(),
             page_bytes: 512,
@@ -371,7 +363,7 @@ mod tests {
         }
     }
 
-    fn written(directory: &Path) {
+    pub(crate) fn written(directory: &Path) {
         let mut writer = UndoWriter::create(directory).unwrap();
         for page in [1_u32, 4, 9] {
             writer
@@ -383,7 +375,7 @@ mod tests {
 
     /// All pages of the undo over zeros, in blocks of two.
     fn laid(directory: &Path) -> Result<Vec<u8>, SnapshotError> {
-        let mut reader = UndoReader::open(directory)?.unwrap();
+        let mut reader = UndoReader::open(&directory.join(UNDO))?.unwrap();
         let mut first_bytes = Vec::new();
         for first in (1..=9).step_by(2) {
             let mut block = [0; 1024];
@@ -397,9 +389,10 @@ mod tests {
     fn pages_are_read_as_they_were_kept_and_no_changed_byte_is_taken() {
         let place = tempfile::tempdir().unwrap();
         written(place.path());
-        assert_eq!(UndoRecord::read(place.path()).unwrap(), None);
+        let path = place.path().join(UNDO);
+        assert_eq!(UndoRecord::read(&path).unwrap(), None);
         finish(place.path()).unwrap();
-        let found = UndoRecord::read(place.path()).unwrap().unwrap();
+        let found = UndoRecord::read(&path).unwrap().unwrap();
         assert_eq!(
             found,
             UndoRecord {
@@ -408,7 +401,6 @@ mod tests {
             }
         );
         assert_eq!(laid(place.path()).unwrap(), [1, 0, 0, 4, 0, 0, 0, 0, 9, 0]);
-        let path = place.path().join(UNDO);
         let bytes = std::fs::read(&path).unwrap();
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
@@ -435,22 +427,5 @@ mod tests {
         assert_eq!(within(2..10), [2..4, 7..8, 9..10]);
         assert_eq!(within(4..7), []);
         assert_eq!(within(11..12), []);
-    }
-
-    #[test]
-    fn what_was_cut_off_counts_only_if_its_transaction_was_committed() {
-        let place = tempfile::tempdir().unwrap();
-        let settled = |committed: bool| {
-            settle(place.path(), |cookie| cookie == 7 && committed).unwrap();
-            assert!(!place.path().join(PENDING).exists());
-            UndoRecord::read(place.path()).unwrap().is_some()
-        };
-        written(place.path());
-        assert!(!settled(false));
-        UndoWriter::create(place.path()).unwrap();
-        assert!(!settled(true));
-        written(place.path());
-        assert!(settled(true));
-        assert!(settled(false));
     }
 }

@@ -9,8 +9,10 @@ use std::time::Duration;
 use windlass_engine::{Cancel, Progress};
 use windlass_postgres::ClusterServer;
 use windlass_snapshot::{
-    Back, ClusterBack, Entry, Place, Reverted, Snapshot, SnapshotError, State, UndoRecord,
+    Back, ClusterBack, Entry, Place, Reverted, Snapshot, SnapshotError, State, UndoNumber,
+    UndoRecord,
 };
+use windlass_snapshot::{find_undo, leaving, undo_states};
 use windlass_sqlite::Database;
 
 use super::SnapshotsOf;
@@ -31,7 +33,9 @@ pub struct BackPlan {
     /// The snapshot. For an undo, the one that the database went back to.
     pub snapshot: Snapshot,
     /// What an undo brings back; none for a revert.
-    pub undo: Option<UndoRecord>,
+    pub undo: Option<(UndoNumber, UndoRecord)>,
+    /// Kept states that go if this overwrites something.
+    pub leaving: Vec<UndoNumber>,
     /// Snapshots that are newer. They stay as they are.
     pub newer: Vec<String>,
     /// Snapshots by the hook, newer or older, that can be read. What a revert of a cluster
@@ -81,14 +85,34 @@ pub fn plan_revert(caller: &Caller, of: &SnapshotsOf) -> Result<BackPlan, Operat
     BackPlan::new(opened, snapshot, None)
 }
 
-/// Plans to undo the newest revert or undo of a database.
-pub fn plan_undo(caller: &Caller, of: &SnapshotsOf) -> Result<BackPlan, OperationError> {
+/// Plans to bring back a state that a revert or an undo overwrote: the one with this name, or the
+/// newest that a revert did.
+pub fn plan_undo(
+    caller: &Caller,
+    of: &SnapshotsOf,
+    state: Option<&str>,
+) -> Result<BackPlan, OperationError> {
     let opened = open(caller, of)?;
-    let newest = windlass_snapshot::newest_undo(&opened.place)?;
-    let (snapshot, undo) = newest.ok_or_else(|| SnapshotError::NoUndo {
-        place: opened.place.home().to_owned(),
-    })?;
-    BackPlan::new(opened, snapshot, Some(undo))
+    let undo = match state {
+        Some(name) => find_undo(&opened.place, Some(state_named(name, &opened.place)?))?,
+        None => find_undo(&opened.place, None)?,
+    };
+    let record = undo.known()?;
+    BackPlan::new(opened, undo.snapshot, Some((undo.number, record)))
+}
+
+/// The state that a word names: `undo:3`, or its number alone.
+fn state_named(name: &str, place: &Place) -> Result<UndoNumber, OperationError> {
+    let number = name.parse().ok().map(UndoNumber);
+    if let Some(number) = UndoNumber::parse(name).or(number) {
+        return Ok(number);
+    }
+    let known = undo_states(place)?.into_iter();
+    Err(SnapshotError::NoState {
+        name: name.to_owned(),
+        known: known.map(|undo| undo.number.to_string()).collect(),
+    }
+    .into())
 }
 
 /// A database that can go back.
@@ -106,7 +130,11 @@ fn open(caller: &Caller, of: &SnapshotsOf) -> Result<Opened, OperationError> {
     let database = subject.path()?;
     let place = Place::beside(&database)?;
     let cluster = match subject {
-        Subject::Live(DatabaseName::Sqlite(_)) => None,
+        Subject::Live(DatabaseName::Sqlite(_)) => {
+            let cancel = Cancel::new();
+            windlass_snapshot::settle(&place, &Database::open(&database)?, &cancel)?;
+            None
+        }
         Subject::Live(DatabaseName::Postgres(_)) | Subject::DataDirectory(_) => {
             super::settle(caller, &database, &place)?;
             let cluster = ClusterBack::new(&database)?;
@@ -125,7 +153,7 @@ impl BackPlan {
     fn new(
         opened: Opened,
         snapshot: Snapshot,
-        undo: Option<UndoRecord>,
+        undo: Option<(UndoNumber, UndoRecord)>,
     ) -> Result<Self, OperationError> {
         let Opened {
             database,
@@ -143,7 +171,9 @@ impl BackPlan {
             Some(_) => names(&|other| has_limit(other)),
             None => Vec::new(),
         };
+        let brought_back = undo.as_ref().map(|(number, _)| *number);
         Ok(Self {
+            leaving: leaving(&undo_states(&place)?, brought_back),
             newer: names(&|other| {
                 let is_newer = other.created() > snapshot.created();
                 is_newer && !limited.contains(&other.record().name)
@@ -196,7 +226,7 @@ impl BackPlan {
     fn go_back(&self, caller: &Caller, cancel: &Cancel) -> Result<BackOutcome, OperationError> {
         let back = match self.undo {
             None => Back::ToSnapshot,
-            Some(_) => Back::BeforeRevert,
+            Some((number, _)) => Back::ToState(number),
         };
         let progress = Arc::<Progress>::default();
         let title = format!(

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use windlass_snapshot::hook::HookState;
-use windlass_snapshot::{Entry, Record, SnapshotError, State, UndoRecord};
+use windlass_snapshot::{Entry, Record, SnapshotError, State, Undo};
 
 use super::SnapshotsOf;
 use crate::caller::Caller;
@@ -17,8 +17,6 @@ pub struct Listed {
     pub entry: Entry,
     /// Bytes that it takes on disk, if they can be counted.
     pub disk_bytes: Option<u64>,
-    /// What a revert overwrote, if that can be brought back.
-    pub undo: Option<UndoRecord>,
     /// How it grows; `None` if it was not made by the hook.
     pub growth: Option<HookState>,
 }
@@ -30,11 +28,6 @@ impl Listed {
             Entry::Snapshot(snapshot) => snapshot.disk_bytes().ok(),
             _ => None,
         };
-        let undo = match &entry {
-            // A damaged one cannot be brought back. Whoever tries that learns why.
-            Entry::Snapshot(snapshot) => snapshot.undo().ok().flatten(),
-            _ => None,
-        };
         let growth = match &entry {
             Entry::Snapshot(snapshot) => snapshot.growth(),
             _ => None,
@@ -42,7 +35,6 @@ impl Listed {
         Self {
             entry,
             disk_bytes,
-            undo,
             growth,
         }
     }
@@ -85,8 +77,38 @@ impl Listed {
     }
 }
 
-/// The snapshots of a database, the oldest first.
-pub fn list(caller: &Caller, of: &SnapshotsOf) -> Result<Vec<Listed>, OperationError> {
-    let entries = super::place(caller, of)?.list()?;
-    Ok(entries.into_iter().map(Listed::new).collect())
+/// What a database can go back to.
+#[derive(Debug)]
+pub struct Listing {
+    /// Its snapshots, the oldest first.
+    pub snapshots: Vec<Listed>,
+    /// The states that reverts and undos overwrote, the oldest first.
+    pub undo: Vec<Undo>,
+}
+
+impl Listing {
+    /// How the list ends.
+    pub fn ending(&self) -> Ending {
+        let endings = self.snapshots.iter().map(Listed::ending);
+        endings.fold(Ending::Done, worse)
+    }
+}
+
+/// Damage is worse than a warning.
+fn worse(one: Ending, other: Ending) -> Ending {
+    match (one, other) {
+        (Ending::Damage, _) | (_, Ending::Damage) => Ending::Damage,
+        (Ending::Warnings, _) | (_, Ending::Warnings) => Ending::Warnings,
+        _ => Ending::Done,
+    }
+}
+
+/// The snapshots of a database, and what reverts to them overwrote.
+pub fn list(caller: &Caller, of: &SnapshotsOf) -> Result<Listing, OperationError> {
+    let place = super::place(caller, of)?;
+    let entries = place.list()?;
+    Ok(Listing {
+        snapshots: entries.into_iter().map(Listed::new).collect(),
+        undo: windlass_snapshot::undo_states(&place)?,
+    })
 }

@@ -1,16 +1,15 @@
-//! What a revert of a cluster overwrote, in a directory of its snapshot.
+//! What a revert of a cluster overwrote, in a directory of its snapshot, with its number.
 //!
-//!   before/files     the list of the files that there were
-//!   before/undo      the pages that differ from the snapshot, or from what was written (undo.rs)
-//!   before/control   pg_control
-//!   before/wal       the segments of the log
+//!   before.1/files     the list of the files that there were
+//!   before.1/undo      the pages that differ from the snapshot, or from what was written (undo.rs)
+//!   before.1/control   pg_control
+//!   before.1/wal       the segments of the log
 //!
 //! Pages are numbered through all files of the list, in its order. While a revert is under way the
 //! directory has another name (`PENDING`).
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
-use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -20,9 +19,9 @@ use windlass_postgres::Control;
 
 use super::tree::Tree;
 use crate::error::{Doing, SnapshotError};
-use crate::undo::{self, UndoReader, UndoRecord, UndoWriter};
+use crate::overwritten::{self, UndoNumber, UndoState};
+use crate::undo::{self, UNDO, UndoReader, UndoRecord, UndoWriter};
 
-pub(crate) const BEFORE: &str = "before";
 pub(super) const PENDING: &str = "before.pending";
 const LIST: &str = "files";
 const CONTROL: &str = "control";
@@ -87,34 +86,33 @@ pub(super) fn begin(
     Ok((UndoWriter::create(pending)?, crc32c(&bytes)))
 }
 
-/// Makes a pending state the undo of its snapshot, in the place of an older one.
+/// Gives a pending state its name.
 pub(super) fn finish(pending: &Path) -> Result<(), SnapshotError> {
-    let before = pending.with_file_name(BEFORE);
-    if before.is_dir() {
-        std::fs::remove_dir_all(&before).doing("remove", &before)?;
-    }
-    durable::rename(pending, &before).doing("rename", pending)
+    let gone = || SnapshotError::Damaged {
+        path: pending.to_owned(),
+        what: "its pages are gone",
+    };
+    let directory = parent(pending);
+    let record = UndoRecord::read(&pending.join(UNDO))?.ok_or_else(gone)?;
+    overwritten::discard_brought_back(directory, &record)?;
+    let name = overwritten::directory_of(directory, UndoNumber(record.number));
+    durable::rename(pending, &name).doing("rename", pending)
 }
 
 /// Whether an earlier revert to the same snapshot, or an undo, has kept something.
-pub(super) fn has_earlier(pending: &Path) -> bool {
-    pending.with_file_name(BEFORE).is_dir()
+pub(super) fn has_earlier(pending: &Path) -> Result<bool, SnapshotError> {
+    Ok(!UndoState::list(parent(pending))?.is_empty())
 }
 
-/// Removes a pending state that nobody needs. Without its pages it counts for nothing, so they go
-/// first.
-pub(super) fn discard(pending: &Path) -> Result<(), SnapshotError> {
-    undo::remove(pending)?;
-    match std::fs::remove_dir_all(pending) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        removed => removed.doing("remove", pending),
-    }
+/// The directory of the snapshot.
+fn parent(pending: &Path) -> &Path {
+    pending.parent().unwrap_or(pending)
 }
 
 impl Kept {
     /// The state in a directory. `None` if it is not complete.
     pub(super) fn open(directory: &Path, page_bytes: u32) -> Result<Option<Self>, SnapshotError> {
-        let Some(record) = UndoRecord::read(directory)? else {
+        let Some(record) = UndoRecord::read(&directory.join(UNDO))? else {
             return Ok(None);
         };
         let path = directory.join(LIST);
@@ -170,7 +168,7 @@ impl Kept {
             path: self.directory.clone(),
             what: "its pages are gone",
         };
-        UndoReader::open(&self.directory)?.ok_or_else(none)
+        UndoReader::open(&self.directory.join(UNDO))?.ok_or_else(none)
     }
 }
 

@@ -10,6 +10,7 @@ use super::writing::Writing;
 use super::{ASIDE, ClusterBack, LABEL, Settled, log, tree};
 use crate::error::{Doing, SnapshotError};
 use crate::hook::Keeper;
+use crate::overwritten;
 use crate::place::{Entry, Place};
 
 impl ClusterBack {
@@ -18,7 +19,9 @@ impl ClusterBack {
         let pending = pending_of(place, is_cut_off)?;
         if !is_cut_off {
             // What is left here was not needed, or not any more.
-            pending.iter().try_for_each(|path| kept::discard(path))?;
+            pending
+                .iter()
+                .try_for_each(|path| overwritten::discard(path))?;
             return Ok(None);
         }
         let pending = pending.first().map(PathBuf::as_path);
@@ -89,7 +92,7 @@ impl ClusterBack {
                 keeper.note_control(&bytes)?;
             }
         }
-        pending.map_or(Ok(()), kept::discard)?;
+        pending.map_or(Ok(()), overwritten::discard)?;
         durable::rename(&aside, &at).doing("rename", &aside)
     }
 }

@@ -11,7 +11,7 @@ use windlass_engine::media::{FileEntry, FileKind, fitted};
 use windlass_image::Image;
 use windlass_postgres::Control;
 
-use super::kept::{self, Kept};
+use super::kept::Kept;
 use super::tree::{self, LOG, Tree};
 use super::{LABEL, log};
 use crate::cluster::CONTROL_PATH;
@@ -19,9 +19,10 @@ use crate::error::{Doing, SnapshotError};
 use crate::hook::{self, HookImage};
 use crate::image;
 use crate::method::Method;
-use crate::revert::{Back, image_of};
+use crate::overwritten::{self, UndoNumber};
+use crate::revert::{Back, image_of, record_of};
 use crate::snapshot::Snapshot;
-use crate::undo::{UndoReader, UndoRecord};
+use crate::undo::{UNDO, UndoReader, UndoRecord};
 
 /// Bytes that are copied at a time.
 const COPY_BYTES: usize = 1 << 20;
@@ -31,6 +32,8 @@ const SMALL_BYTES_MAX: u64 = 1 << 20;
 /// The state that a cluster goes to.
 pub(super) struct Target {
     snapshot: Snapshot,
+    /// The number for the state that is overwritten.
+    number: UndoNumber,
     back: Back,
     image: Arc<dyn Image>,
     /// The files of the snapshot.
@@ -47,7 +50,10 @@ pub(super) struct Part<'a> {
 }
 
 impl Target {
-    pub(super) fn open(snapshot: &Snapshot, back: Back) -> Result<Self, SnapshotError> {
+    pub(super) fn open(
+        (snapshot, number): (&Snapshot, UndoNumber),
+        back: Back,
+    ) -> Result<Self, SnapshotError> {
         let image = image_of(snapshot)?;
         let hooked = match snapshot.record().method {
             Method::Hook => Some(HookImage::open(&snapshot.path().join(hook::CONTENT))?),
@@ -56,17 +62,19 @@ impl Target {
         let mut target = Self {
             base: tree::of_image(image.files()),
             snapshot: snapshot.clone(),
+            number,
             back,
             image,
             hooked,
             over: None,
         };
-        if back == Back::BeforeRevert {
-            let before = snapshot.path().join(kept::BEFORE);
-            let none = || SnapshotError::NoUndo {
-                place: before.clone(),
+        if let Some(state) = back.state() {
+            let before = overwritten::directory_of(snapshot.path(), state);
+            let none = || SnapshotError::NoState {
+                name: state.to_string(),
+                known: Vec::new(),
             };
-            let record = UndoRecord::read(&before)?.ok_or_else(none)?;
+            let record = UndoRecord::read(&before.join(UNDO))?.ok_or_else(none)?;
             let found = Kept::open(&before, record.page_bytes)?.ok_or_else(none)?;
             if record.snapshot_id != snapshot.record().id {
                 return Err(none());
@@ -120,14 +128,12 @@ impl Target {
     /// The record of a state that this revert overwrites. Its pages come later.
     pub(super) fn record(&self, control: &Control, files_crc32c: u32) -> UndoRecord {
         UndoRecord {
-            snapshot_id: self.snapshot.record().id.clone(),
-            at: jiff::Timestamp::now().to_string(),
-            by: self.back.word().to_owned(),
-            page_bytes: control.block_bytes,
-            page_count: 0,
-            kept_count: 0,
-            schema_cookie: 0,
             files_crc32c: Some(files_crc32c),
+            ..record_of(
+                (&self.snapshot, self.number),
+                self.back,
+                control.block_bytes,
+            )
         }
     }
 

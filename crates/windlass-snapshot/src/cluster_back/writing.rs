@@ -182,12 +182,10 @@ impl<'a> Writing<'a> {
             self.write_file(entry, (kept, &changed), target)?;
         }
         Ok(Reverted {
-            page_bytes: self.page_bytes,
             page_count: pages,
             written_count: self.written,
-            kept_count: 0,
             compared_count: self.compared,
-            locked: std::time::Duration::ZERO,
+            ..Reverted::nothing(self.page_bytes)
         })
     }
 

@@ -188,13 +188,13 @@ fn a_cluster_goes_back_to_a_snapshot_without_links_and_a_newer_one_stays() {
     let kept = sums(&newer);
     let back = ClusterBack::new(server.data()).unwrap();
     let (progress, cancel) = (Progress::default(), Cancel::new());
-    back.run(&place, (&older, Back::ToSnapshot), &progress, &cancel)
-        .unwrap();
+    let went = back.run(&place, (&older, Back::ToSnapshot), &progress, &cancel);
+    let state = went.unwrap().kept.unwrap();
     assert_eq!(server.sql("postgres", hash), before);
     assert!(sums(&newer) == kept);
     server.sql("postgres", "DROP TABLE dropped; CHECKPOINT");
     assert!(sums(&newer) == kept);
-    back.run(&place, (&older, Back::BeforeRevert), &progress, &cancel)
+    back.run(&place, (&older, Back::ToState(state)), &progress, &cancel)
         .unwrap();
     let count = server.sql("postgres", "SELECT count(*) FROM later");
     assert_eq!(count, "2000");

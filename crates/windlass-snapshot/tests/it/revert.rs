@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use windlass_engine::Cancel;
 use windlass_snapshot::{
-    Back, Method, Place, Reverted, Snapshot, SnapshotError, newest_undo, revert,
+    Back, Method, Place, Reverted, Snapshot, SnapshotError, UndoNumber, find_undo, remove_undo,
+    revert, undo_states,
 };
 use windlass_sqlite::{Database, SqliteError};
 use windlass_testkit::sparse;
@@ -50,9 +51,24 @@ fn go(ledger: &CommitLedger, snapshot: &Snapshot, back: Back) -> Result<Reverted
 }
 
 fn undo(ledger: &CommitLedger) -> Reverted {
-    let place = Place::beside(&ledger.path).unwrap();
-    let (snapshot, _) = newest_undo(&place).unwrap().unwrap();
-    go(ledger, &snapshot, Back::BeforeRevert).unwrap()
+    bring_back(ledger, None)
+}
+
+/// Brings back a state, or what the newest revert overwrote.
+fn bring_back(ledger: &CommitLedger, number: Option<UndoNumber>) -> Reverted {
+    let found = find_undo(&Place::beside(&ledger.path).unwrap(), number).unwrap();
+    go(ledger, &found.snapshot, Back::ToState(found.number)).unwrap()
+}
+
+/// Undoes an undo.
+fn redo(ledger: &CommitLedger, undone: &Reverted) -> Reverted {
+    bring_back(ledger, Some(undone.kept.unwrap()))
+}
+
+/// The names of all states that can be brought back.
+fn states(ledger: &CommitLedger) -> Vec<String> {
+    let all = undo_states(&Place::beside(&ledger.path).unwrap()).unwrap();
+    all.iter().map(|undo| undo.number.to_string()).collect()
 }
 
 fn made(ledger: &CommitLedger, name: &str, method: Method) -> Snapshot {
@@ -82,9 +98,9 @@ fn there_and_back(ledger: &CommitLedger, method: Method) {
     assert_eq!(ledger.check(&ledger.path), 90, "{what}");
     // What came after an undo is kept by the next, and an undo can be undone.
     ledger.commit(91, 95);
-    undo(ledger);
+    let went = redo(ledger, &went);
     assert_eq!(ledger.check(&ledger.path), 40, "{what}");
-    undo(ledger);
+    redo(ledger, &went);
     assert_eq!(ledger.check(&ledger.path), 95, "{what}");
     other.run("VACUUM;");
     go(ledger, &snapshot, Back::ToSnapshot).unwrap();
@@ -163,11 +179,7 @@ fn only_pages_that_differ_are_written_and_kept() {
     let went = go(&ledger, &snapshot, Back::ToSnapshot).unwrap();
     assert_eq!((went.written_count, went.kept_count), (0, 0));
     // Nothing was overwritten, so nothing can be undone.
-    assert!(
-        newest_undo(&Place::beside(&ledger.path).unwrap())
-            .unwrap()
-            .is_none()
-    );
+    assert!(states(&ledger).is_empty());
     ledger.commit(41, 41);
     let went = go(&ledger, &snapshot, Back::ToSnapshot).unwrap();
     assert!(
@@ -175,7 +187,7 @@ fn only_pages_that_differ_are_written_and_kept() {
         "{went:?}"
     );
     assert!(went.kept_count <= went.written_count + 1, "{went:?}");
-    let size = snapshot.path().join("undo").metadata().unwrap().len();
+    let size = snapshot.path().join("undo.1").metadata().unwrap().len();
     assert!(size < 50_000, "{size}");
 }
 
@@ -356,14 +368,83 @@ fn a_damaged_undo_changes_nothing() {
     let snapshot = made(&ledger, "then", Method::Copy);
     ledger.commit(41, 60);
     go(&ledger, &snapshot, Back::ToSnapshot).unwrap();
-    let kept = snapshot.path().join("undo");
+    let kept = snapshot.path().join("undo.1");
     let mut bytes = std::fs::read(&kept).unwrap();
     // A byte of a page in the middle, which is found when other pages are written already.
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(&kept, bytes).unwrap();
-    let error = go(&ledger, &snapshot, Back::BeforeRevert).unwrap_err();
+    let error = go(&ledger, &snapshot, Back::ToState(UndoNumber(1))).unwrap_err();
     assert!(error.is_damage(), "{error}");
     assert_eq!(ledger.check(&ledger.path), 40);
     assert!(!snapshot.path().join("undo.pending").exists());
+}
+
+/// Who types a revert twice, or takes the wrong snapshot, must not lose what was there before.
+#[test]
+fn each_revert_keeps_what_it_overwrote_and_each_undo_goes_back_one_more() {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let ledger = ledger(place.path(), of(Journal::Wal));
+    let (older, newer) = (
+        made(&ledger, "older", Method::Copy),
+        made(&ledger, "newer", Method::Copy),
+    );
+    for (count, snapshot) in [(60, &older), (50, &older), (45, &newer)] {
+        ledger.commit(41, count);
+        go(&ledger, snapshot, Back::ToSnapshot).unwrap();
+        assert_eq!(ledger.check(&ledger.path), 40);
+    }
+    assert_eq!(states(&ledger), ["undo:1", "undo:2", "undo:3"]);
+    for (count, left) in [
+        (45, ["undo:1", "undo:2", "undo:4"]),
+        (50, ["undo:1", "undo:4", "undo:5"]),
+        (60, ["undo:4", "undo:5", "undo:6"]),
+    ] {
+        let went = undo(&ledger);
+        assert_eq!(went.gone, [], "what was brought back makes room");
+        assert_eq!(ledger.check(&ledger.path), count);
+        assert_eq!(states(&ledger), left);
+    }
+    // There is no further one, but each state that an undo overwrote has a name.
+    let home = Place::beside(&ledger.path).unwrap();
+    let error = find_undo(&home, None).unwrap_err();
+    let SnapshotError::NoUndo { known, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(*known, ["undo:4", "undo:5", "undo:6"]);
+    let went = bring_back(&ledger, Some(UndoNumber(5)));
+    assert_eq!(ledger.check(&ledger.path), 45);
+    assert_eq!(went.kept, Some(UndoNumber(7)));
+    // Only the newest three stay, and whoever goes back learns which one goes.
+    let went = go(&ledger, &newer, Back::ToSnapshot).unwrap();
+    assert_eq!(went.gone, [UndoNumber(4)]);
+    assert_eq!(states(&ledger), ["undo:6", "undo:7", "undo:8"]);
+    remove_undo(&home, UndoNumber(7)).unwrap();
+    let error = remove_undo(&home, UndoNumber(7)).unwrap_err();
+    assert!(matches!(error, SnapshotError::NoState { .. }), "{error}");
+    assert_eq!(states(&ledger), ["undo:6", "undo:8"]);
+    undo(&ledger);
+    assert_eq!(ledger.check(&ledger.path), 45);
+    bring_back(&ledger, Some(UndoNumber(6)));
+    assert_eq!(ledger.check(&ledger.path), 50);
+}
+
+/// Before states had numbers, a snapshot had one at most.
+#[test]
+fn the_state_that_an_older_version_kept_can_be_brought_back() {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let ledger = ledger(place.path(), of(Journal::Wal));
+    let snapshot = made(&ledger, "then", Method::Copy);
+    ledger.commit(41, 60);
+    go(&ledger, &snapshot, Back::ToSnapshot).unwrap();
+    let (named, unnamed) = (snapshot.path().join("undo.1"), snapshot.path().join("undo"));
+    std::fs::rename(named, unnamed).unwrap();
+    assert_eq!(states(&ledger), ["undo:0"]);
+    ledger.commit(41, 50);
+    go(&ledger, &snapshot, Back::ToSnapshot).unwrap();
+    undo(&ledger);
+    assert_eq!(ledger.check(&ledger.path), 50);
+    undo(&ledger);
+    assert_eq!(ledger.check(&ledger.path), 60);
+    assert!(!states(&ledger).contains(&"undo:0".to_owned()));
 }

@@ -133,6 +133,8 @@ pub const SNAPSHOT_DROP: &str = "\
 Examples:
   windlass snapshot drop shop.db before-upgrade
       Remove a snapshot. The others stay as they are.
+  windlass snapshot drop shop.db undo:1
+      Remove what a revert overwrote. The list shows it, and what it takes.
 
 A snapshot that is opened or mounted cannot be removed.";
 
@@ -162,9 +164,11 @@ What is overwritten is kept, and `windlass snapshot undo shop.db` brings it back
 pub const SNAPSHOT_UNDO: &str = "\
 Examples:
   windlass snapshot undo shop.db
-      Bring back what the last revert overwrote. Windlass asks first.
+      Bring back what the last revert overwrote. Windlass asks first. Again: one more revert.
+  windlass snapshot undo shop.db undo:2
+      Bring back the state undo:2, which the list shows.
 
-What was written after the revert is kept, too: a second undo undoes the first.";
+What was written after the revert is kept, too. Windlass keeps the newest three such states.";
 
 /// `windlass restore --help`
 pub const RESTORE: &str = "\

@@ -20,7 +20,7 @@ pub enum Snapshot {
     /// List the snapshots of a database
     #[command(after_long_help = examples::SNAPSHOT_LIST)]
     List(SnapshotList),
-    /// Remove a snapshot
+    /// Remove a snapshot, or a state that a revert overwrote
     #[command(after_long_help = examples::SNAPSHOT_DROP)]
     Drop(SnapshotDrop),
     /// Take the hook out of a PostgreSQL server again
@@ -32,7 +32,7 @@ pub enum Snapshot {
     /// Make a database what its snapshot is
     #[command(after_long_help = examples::SNAPSHOT_REVERT)]
     Revert(SnapshotRevert),
-    /// Bring back what the last revert overwrote
+    /// Bring back what a revert overwrote
     #[command(after_long_help = examples::SNAPSHOT_UNDO)]
     Undo(SnapshotUndo),
 }
@@ -158,7 +158,7 @@ pub struct SnapshotDrop {
     /// The database
     #[command(flatten)]
     pub of: Of,
-    /// The name of the snapshot
+    /// The name of the snapshot, or of a state that a revert overwrote, like undo:1
     #[arg(value_name = "NAME")]
     pub snapshot: String,
 }
@@ -197,6 +197,9 @@ pub struct SnapshotUndo {
     /// The database
     #[command(flatten)]
     pub of: Of,
+    /// The state to bring back, like undo:1 [default: what the newest revert overwrote]
+    #[arg(value_name = "NAME")]
+    pub state: Option<String>,
     /// Do not ask
     #[arg(long)]
     pub yes: bool,

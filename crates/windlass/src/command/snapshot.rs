@@ -8,7 +8,7 @@ mod rotate;
 mod shared;
 
 use serde_json::json;
-use windlass_operations::snapshots;
+use windlass_operations::snapshots::{self, UndoNumber};
 
 use crate::cli::{Global, Snapshot, SnapshotCreate, SnapshotDrop};
 use crate::exit::{Code, Failure};
@@ -44,12 +44,18 @@ fn make(global: &Global, arguments: &SnapshotCreate) -> Result<Code, Failure> {
 
 fn remove(global: &Global, arguments: &SnapshotDrop) -> Result<Code, Failure> {
     let caller = requests::quiet_caller(global);
-    snapshots::remove(&caller, &of(&arguments.of), &arguments.snapshot)?;
+    let gone = snapshots::remove(&caller, &of(&arguments.of), &arguments.snapshot)?;
+    let gone: Vec<_> = gone.iter().map(ToString::to_string).collect();
     let name = &arguments.snapshot;
     if global.json {
-        output::line(&json!({"dropped": name}).to_string());
+        output::line(&json!({"dropped": name, "undo": gone}).to_string());
     } else if !global.quiet {
-        output::entry("dropped", &format!("snapshot {name}"), Tone::Good);
+        let text = match (UndoNumber::parse(name), gone.is_empty()) {
+            (Some(state), _) => state.to_string(),
+            (None, true) => format!("snapshot {name}"),
+            (None, false) => format!("snapshot {name}, and with it {}", gone.join(", ")),
+        };
+        output::entry("dropped", &text, Tone::Good);
     }
     Ok(Code::Done)
 }

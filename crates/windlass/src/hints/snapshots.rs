@@ -151,6 +151,17 @@ fn of_method(error: &SnapshotError) -> Option<String> {
     Some(text.to_owned())
 }
 
+/// What can be brought back by its name.
+fn states(known: &[String]) -> String {
+    match known {
+        [] => "`windlass snapshot list DATABASE` shows what can be brought back.".to_owned(),
+        known => format!(
+            "There is {}. To bring one back: windlass snapshot undo DATABASE NAME",
+            known.join(", ")
+        ),
+    }
+}
+
 fn unknown(name: &str, known: &[String]) -> String {
     let rest = match known {
         [] => "The database has no snapshots.".to_owned(),

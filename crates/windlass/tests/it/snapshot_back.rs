@@ -51,13 +51,22 @@ fn a_database_is_reverted_and_the_revert_undone() {
     assert!(went["pages_written"].as_u64().unwrap() > 0, "{went}");
     assert_eq!(ledger.check(&ledger.path), 20);
     run(&["snapshot", "undo", database], 2);
-    let listed = listed(database);
-    assert_eq!(listed[0]["undo"]["by"], "revert", "{listed:?}");
-    assert!(
-        listed[0]["age_seconds"].as_f64().unwrap() > 0.0,
-        "{listed:?}"
-    );
-    assert_eq!(listed[1]["undo"], Value::Null, "{listed:?}");
+    let listed = done(&["snapshot", "list", database]);
+    let age = listed["snapshots"][0]["age_seconds"].as_f64();
+    assert!(age.unwrap() > 0.0, "{listed}");
+    let undo = listed["undo"].as_array().unwrap();
+    assert_eq!(undo.len(), 1, "{listed}");
+    for (key, value) in [
+        ("name", "undo:1"),
+        ("by", "revert"),
+        ("snapshot", "then"),
+        ("state", "kept"),
+    ] {
+        assert_eq!(undo[0][key], value, "{listed}");
+    }
+    assert!(undo[0]["disk_bytes"].as_u64().unwrap() > 4096, "{listed}");
+    let printed = run(&["snapshot", "list", database], 0);
+    assert!(printed.contains("before the revert with then"), "{printed}");
     let went = done(&["snapshot", "undo", database, "--yes"]);
     assert_eq!(went["undo"], true);
     assert_eq!(ledger.check(&ledger.path), 50);
@@ -74,8 +83,17 @@ fn a_database_is_reverted_and_the_revert_undone() {
     );
     assert!(printed.contains("windlass snapshot undo"), "{printed}");
     assert_eq!(ledger.check(&ledger.path), 40);
-    // What a revert kept goes with its snapshot.
-    done(&["snapshot", "drop", database, "newer"]);
+    // What a revert kept goes with its snapshot, or alone.
+    let dropped = done(&["snapshot", "drop", database, "newer"]);
+    assert_eq!(dropped["undo"], serde_json::json!(["undo:3"]));
+    let printed = run(&["snapshot", "undo", database, "--yes"], 1);
+    assert!(printed.contains("hint: There is undo:2."), "{printed}");
+    let printed = run(&["snapshot", "undo", database, "undo:9", "--yes"], 1);
+    assert!(printed.contains("hint: There is undo:2."), "{printed}");
+    done(&["snapshot", "undo", database, "undo:2", "--yes"]);
+    assert_eq!(ledger.check(&ledger.path), 20);
+    let printed = run(&["snapshot", "drop", database, "undo:3"], 0);
+    assert!(printed.contains("undo:3"), "{printed}");
     done(&["snapshot", "drop", database, "then"]);
     let printed = run(&["snapshot", "undo", database, "--yes"], 1);
     assert!(printed.contains("nothing can be undone"), "{printed}");
@@ -193,10 +211,20 @@ fn a_killed_undo_is_done_or_undone() {
     let undo = ["snapshot", "undo", database, "--yes"];
     let reset = || drop(done(&["snapshot", "revert", &word, "--yes"]));
     killed(&ledger, &undo, reset, |at, state| {
-        done(&undo);
-        assert_eq!(ledger.check(&ledger.path), 42 - state, "{at}");
-        done(&undo);
-        assert_eq!(ledger.check(&ledger.path), state, "{at}");
+        // Whatever became of it: the undo is done or can be done, and the other state has a name.
+        match state {
+            20 => drop(done(&undo)),
+            _ => drop(run(&["snapshot", "undo", database], 1)),
+        }
+        assert_eq!(ledger.check(&ledger.path), 22, "{at}");
+        for state in [20, 22] {
+            let list = done(&["snapshot", "list", database]);
+            let kept = list["undo"].as_array().unwrap();
+            assert!(kept.len() <= 3, "{at}: {list}");
+            let newest = kept.last().unwrap()["name"].as_str().unwrap();
+            done(&["snapshot", "undo", database, newest, "--yes"]);
+            assert_eq!(ledger.check(&ledger.path), state, "{at}");
+        }
     });
 }
 

@@ -83,7 +83,10 @@ fn goes_back_and_forth(method: &str, mut subject: Subject) {
     assert_eq!(subject.sql(TIMELINE), "3");
     subject.archived();
     subject.check();
-    subject.windlass(&["snapshot", "undo", &conninfo, "--yes"]);
+    // An undo can be undone by the name of what it overwrote.
+    let refused = run(&subject.scratch, 1, &["snapshot", "undo", &conninfo]);
+    assert!(refused.contains("hint: There is undo:2."), "{refused}");
+    subject.windlass(&["snapshot", "undo", &conninfo, "undo:2", "--yes"]);
     assert_eq!(subject.rows(), before);
     for name in ["then", "newer"] {
         subject.windlass(&["snapshot", "drop", &conninfo, name]);
@@ -103,13 +106,58 @@ fn a_revert_that_finds_nothing_to_write_leaves_what_an_earlier_one_has_kept() {
     subject.cluster.stop("fast");
     let word = format!("{data}@then");
     subject.windlass(&["snapshot", "revert", &word, "--yes"]);
-    let asked = run(&subject.scratch, 2, &["snapshot", "revert", &word]);
-    assert!(asked.contains("the place of what the revert at"), "{asked}");
     let told = subject.windlass(&["snapshot", "revert", &word, "--yes"]);
     assert!(told.contains("nothing: it was so already"), "{told}");
     subject.windlass(&["snapshot", "undo", &data, "--yes"]);
     subject.cluster.run();
     assert_eq!(subject.rows(), after);
+}
+
+/// A revert that is typed twice must not take away what the first one has kept.
+#[test]
+fn each_revert_of_a_cluster_keeps_what_it_overwrote_and_each_undo_goes_back_one_more() {
+    let mut subject = Subject::new(None, true);
+    let conninfo = subject.cluster.conninfo();
+    let mut states = vec![subject.rows()];
+    let words = ["snapshot", "create", &conninfo, "then", "--method", "hook"];
+    subject.windlass(&words);
+    let word = format!("{conninfo}@then");
+    let revert = ["snapshot", "revert", &word, "--yes"];
+    subject.change();
+    states.push(subject.rows());
+    subject.windlass(&revert);
+    // What the server writes of its own accord, or a little more.
+    subject.sql("UPDATE updated SET x = 'a little' WHERE i = 1");
+    states.push(subject.rows());
+    let told = subject.windlass(&revert);
+    assert!(told.contains("are kept as undo:2"), "{told}");
+    assert_eq!(subject.rows(), states[0]);
+    let listed = subject.windlass(&["snapshot", "list", &conninfo]);
+    assert_eq!(
+        listed.matches("before the revert with then").count(),
+        2,
+        "{listed}"
+    );
+    for state in states[1..].iter().rev() {
+        subject.windlass(&["snapshot", "undo", &conninfo, "--yes"]);
+        assert_eq!(subject.rows(), *state);
+        subject.check();
+    }
+    // The fourth state takes the place of the oldest, and that is said.
+    for round in 0..2 {
+        subject.sql(&format!(
+            "UPDATE updated SET x = 'more {round}' WHERE i < 9"
+        ));
+        let told = subject.windlass(&revert);
+        let gone = told.contains("Windlass keeps the newest 3");
+        assert_eq!(gone, round == 1, "{told}");
+    }
+    subject.windlass(&["snapshot", "drop", &conninfo, "undo:4"]);
+    subject.windlass(&["snapshot", "undo", &conninfo, "--yes"]);
+    subject.check();
+    let dropped = subject.windlass(&["snapshot", "drop", &conninfo, "then"]);
+    assert!(dropped.contains("and with it undo:"), "{dropped}");
+    subject.scratch.assert_clean();
 }
 
 #[test]

@@ -4,7 +4,7 @@ use serde_json::json;
 use windlass_engine::show_size;
 use windlass_operations::Caller;
 use windlass_operations::snapshots::{
-    self, BackOutcome, BackPlan, SnapshotsOf, plan_revert, plan_undo,
+    self, BackOutcome, BackPlan, STATES_KEPT, SnapshotsOf, UndoNumber, plan_revert, plan_undo,
 };
 
 use crate::cli::{Global, SnapshotRevert, SnapshotUndo};
@@ -26,7 +26,7 @@ pub fn revert(global: &Global, arguments: &SnapshotRevert) -> Result<Code, Failu
 pub fn undo(global: &Global, arguments: &SnapshotUndo) -> Result<Code, Failure> {
     let of = super::shared::of(&arguments.of);
     let caller = requests::quiet_caller(global);
-    let plan = plan_undo(&caller, &of)?;
+    let plan = plan_undo(&caller, &of, arguments.state.as_deref())?;
     run((global, &caller), &plan, arguments.yes)
 }
 
@@ -58,19 +58,18 @@ fn question(plan: &BackPlan) -> String {
             moment_of(&record.as_of),
             record.name
         ),
-        Some(undo) => format!(
-            "{database} becomes what it was at {}, before the {} with snapshot {}. What was \
-             written since is kept: another undo brings it back.",
+        Some((number, undo)) => format!(
+            "{database} becomes what it was at {}, before the {} with snapshot {} ({number}). \
+             What was written since is kept under another name.",
             moment_of(&undo.at),
             undo.by,
             record.name
         ),
     };
-    if let (None, Ok(Some(kept))) = (&plan.undo, plan.snapshot.undo()) {
+    if !plan.leaving.is_empty() {
         text.push_str(&format!(
-            " It takes the place of what the {} at {} has kept, unless nothing was written since.",
-            kept.by,
-            moment_of(&kept.at)
+            " Windlass keeps the newest {STATES_KEPT} of such states, so this one goes: {}.",
+            numbers(&plan.leaving)
         ));
     }
     if plan.stops_server() {
@@ -101,7 +100,7 @@ fn show(plan: &BackPlan, outcome: &BackOutcome) {
     };
     let (label, what) = match &plan.undo {
         None => ("reverted", format!("{database} to snapshot {name}")),
-        Some(undo) => (
+        Some((_, undo)) => (
             "undone",
             format!("{database} is as it was at {}", moment_of(&undo.at)),
         ),
@@ -126,12 +125,33 @@ fn show(plan: &BackPlan, outcome: &BackOutcome) {
         let waited = format!("nobody could commit for {locked}");
         output::entry("writers", &waited, Tone::Plain);
     }
-    let typed = quoted(&database);
-    let undo = format!(
-        "{} are kept: windlass snapshot undo {typed}",
-        pages(reverted.kept_count)
-    );
-    output::entry("undo", &undo, Tone::Plain);
+    show_kept(plan, reverted, &pages(reverted.kept_count));
+}
+
+/// Says how what was overwritten can be brought back, and what is kept no longer.
+fn show_kept(plan: &BackPlan, reverted: &snapshots::Reverted, pages: &str) {
+    if let Some(kept) = reverted.kept {
+        let database = quoted(&plan.database.display().to_string());
+        let name = match plan.undo {
+            // Without a name, an undo brings back what a revert overwrote.
+            None => String::new(),
+            Some(_) => format!(" {kept}"),
+        };
+        let undo = format!("{pages} are kept as {kept}: windlass snapshot undo {database}{name}");
+        output::entry("undo", &undo, Tone::Plain);
+    }
+    if !reverted.gone.is_empty() {
+        let gone = format!(
+            "{}: Windlass keeps the newest {STATES_KEPT}",
+            numbers(&reverted.gone)
+        );
+        output::entry("gone", &gone, Tone::Plain);
+    }
+}
+
+fn numbers(states: &[UndoNumber]) -> String {
+    let names: Vec<_> = states.iter().map(ToString::to_string).collect();
+    names.join(", ")
 }
 
 fn document(plan: &BackPlan, outcome: &BackOutcome) -> serde_json::Value {
@@ -142,8 +162,10 @@ fn document(plan: &BackPlan, outcome: &BackOutcome) -> serde_json::Value {
         "undo": plan.undo.is_some(),
         "as_of": match &plan.undo {
             None => &plan.snapshot.record().as_of,
-            Some(undo) => &undo.at,
+            Some((_, undo)) => &undo.at,
         },
+        "kept": reverted.kept.map(|kept| kept.to_string()),
+        "gone": reverted.gone.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "newer": plan.newer,
         "limited": plan.limited,
         "lost": outcome.lost.iter().map(|(name, why)| json!({"name": name, "why": why})).collect::<Vec<_>>(),

@@ -4,8 +4,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use windlass_engine::media::fitted;
 use windlass_engine::{show_size, to_json};
-use windlass_operations::Ending;
-use windlass_operations::snapshots::{self, Entry, HookState, Listed, Record, State, Survives};
+use windlass_operations::snapshots::{
+    self, Entry, HookState, Listed, Listing, State, Survives, Undo,
+};
 
 use crate::cli::{Global, SnapshotList};
 use crate::exit::{Code, Failure};
@@ -26,30 +27,22 @@ pub fn run(global: &Global, arguments: &SnapshotList) -> Result<Code, Failure> {
     let found = snapshots::list(&requests::quiet_caller(global), &of)?;
     match global.json {
         true => {
-            let all: Vec<_> = found.iter().map(document).collect();
-            output::line(&json!({"snapshots": all}).to_string());
+            let all: Vec<_> = found.snapshots.iter().map(document).collect();
+            let undo: Vec<_> = found.undo.iter().map(document_of_undo).collect();
+            output::line(&json!({"snapshots": all, "undo": undo}).to_string());
         }
         false => show(&found),
     }
-    let ending = found.iter().map(Listed::ending).fold(Ending::Done, worse);
-    Ok(ending.into())
+    Ok(found.ending().into())
 }
 
-/// Damage is worse than a warning.
-fn worse(one: Ending, other: Ending) -> Ending {
-    match (one, other) {
-        (Ending::Damage, _) | (_, Ending::Damage) => Ending::Damage,
-        (Ending::Warnings, _) | (_, Ending::Warnings) => Ending::Warnings,
-        _ => Ending::Done,
-    }
-}
-
-fn show(found: &[Listed]) {
-    if found.is_empty() {
+fn show(found: &Listing) {
+    if found.snapshots.is_empty() {
         return output::line("no snapshots");
     }
-    let rows = std::iter::once(HEADS.map(str::to_owned)).chain(found.iter().map(row));
-    let rows: Vec<Row> = rows.collect();
+    let heads = std::iter::once(HEADS.map(str::to_owned));
+    let rows = heads.chain(found.snapshots.iter().map(row));
+    let rows: Vec<Row> = rows.chain(found.undo.iter().map(row_of_undo)).collect();
     let widths: Vec<usize> = (0..COLUMNS)
         .map(|column| rows.iter().map(|row| row[column].chars().count()).max())
         .map(Option::unwrap_or_default)
@@ -62,7 +55,7 @@ fn show(found: &[Listed]) {
         });
         output::line(cells.collect::<Vec<_>>().join("  ").trim_end());
     }
-    for fault in found.iter().filter_map(Listed::fault) {
+    for fault in found.snapshots.iter().filter_map(Listed::fault) {
         output::note(&format!("error: {fault}"));
         if let Some(hint) = hints::snapshot(fault) {
             output::note(&format!("hint: {hint}"));
@@ -82,11 +75,8 @@ fn row(listed: &Listed) -> Row {
     let size = listed.disk_bytes.map_or_else(none, show_size);
     let growth = listed.growth.as_ref().map_or_else(none, grown);
     let lsn = record.lsn.clone().unwrap_or_else(none);
-    let survives = match record.survives {
-        Survives::Crash => "crash",
-        Survives::PowerCut => "power cut",
-    };
-    let (moment, age) = times(record);
+    let survives = survives(record.survives);
+    let (moment, age) = times_of(&record.as_of);
     let method = record.method.to_string();
     [
         name,
@@ -110,15 +100,71 @@ fn grown(state: &HookState) -> String {
     }
 }
 
+/// The line of a state that a revert or an undo overwrote.
+fn row_of_undo(undo: &Undo) -> Row {
+    let none = || "-".to_owned();
+    let (moment, age) = match &undo.record {
+        Some(record) => times_of(&record.at),
+        None => (none(), none()),
+    };
+    let size = undo.disk_bytes().ok().map_or_else(none, show_size);
+    [
+        undo.number.to_string(),
+        moment,
+        age,
+        none(),
+        size,
+        none(),
+        none(),
+        survives(undo.snapshot.record().survives).to_owned(),
+        state_of_undo(undo),
+    ]
+}
+
+/// What it is, and whether it can be brought back.
+fn state_of_undo(undo: &Undo) -> String {
+    let snapshot = undo.snapshot.record();
+    match (&undo.record, &snapshot.state) {
+        (None, _) => "cannot be read".to_owned(),
+        (_, State::Lost { .. }) => format!("lost with {}", snapshot.name),
+        (Some(record), State::Kept) => {
+            format!("before the {} with {}", record.by, snapshot.name)
+        }
+    }
+}
+
+fn document_of_undo(undo: &Undo) -> Value {
+    let snapshot = undo.snapshot.record();
+    let mut document = match &undo.record {
+        Some(record) => to_json(record),
+        None => json!({}),
+    };
+    document["name"] = undo.number.to_string().into();
+    document["snapshot"] = snapshot.name.clone().into();
+    document["state"] = match &undo.record {
+        Some(_) => to_json(&snapshot.state),
+        None => "cannot be read".into(),
+    };
+    document["disk_bytes"] = undo.disk_bytes().ok().into();
+    document
+}
+
+fn survives(what: Survives) -> &'static str {
+    match what {
+        Survives::Crash => "crash",
+        Survives::PowerCut => "power cut",
+    }
+}
+
 /// The moment of the data as people read it, and its age.
-fn times(record: &Record) -> (String, String) {
-    match record.as_of.parse::<Timestamp>() {
+fn times_of(moment: &str) -> (String, String) {
+    match moment.parse::<Timestamp>() {
         Ok(moment) => {
             let nanos = fitted(moment.as_nanosecond());
             let passed = Timestamp::now().duration_since(moment);
             (local_time(nanos), age(passed))
         }
-        Err(_) => (record.as_of.clone(), "-".to_owned()),
+        Err(_) => (moment.to_owned(), "-".to_owned()),
     }
 }
 
@@ -145,7 +191,6 @@ fn document(listed: &Listed) -> Value {
         let moment = record.as_of.parse::<Timestamp>().ok();
         let passed = moment.map(|moment| Timestamp::now().duration_since(moment));
         document["age_seconds"] = passed.map(|passed| passed.as_secs_f64()).into();
-        document["undo"] = to_json(&listed.undo);
     }
     if let Some(growth) = &listed.growth {
         let limits = &growth.limits;

@@ -1,0 +1,240 @@
+//! A state of a database that a revert or an undo overwrote, in the directory of the snapshot that
+//! it is the difference to.
+//!
+//!   NAME/undo.3      of a SQLite database: its pages (undo.rs)
+//!   NAME/before.3/   of a cluster: pages, log and more (cluster_back/kept.rs)
+//!
+//! Its number, which no other state of the database has, names it: `undo:3`. States do not need
+//! each other, so each can go without the others. One without a number is of an older version of
+//! Windlass, which kept one state for each snapshot; it counts as number 0.
+//!
+//! Invariants
+//! - A state is complete before it has its name.
+//! - A state that was brought back goes when the one that was overwritten for it is complete.
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use windlass_engine::durable;
+
+use crate::error::{Doing, SnapshotError};
+use crate::undo::{self, UndoRecord};
+use crate::usage;
+
+/// The file of a SQLite database's state.
+const FILE: &str = "undo";
+/// The directory of a cluster's state.
+const DIRECTORY: &str = "before";
+/// What stands in front of a number. The name of a snapshot has no colon.
+const WORD: &str = "undo:";
+
+/// What names a state: `undo:3`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UndoNumber(pub u32);
+
+impl UndoNumber {
+    /// Takes a name. `None` if it is not that of a state.
+    ///
+    /// ```
+    /// use windlass_snapshot::UndoNumber;
+    ///
+    /// assert_eq!(UndoNumber::parse("undo:3"), Some(UndoNumber(3)));
+    /// assert_eq!(UndoNumber::parse("undo-3"), None);
+    /// ```
+    pub fn parse(text: &str) -> Option<Self> {
+        text.strip_prefix(WORD)?.parse().ok().map(Self)
+    }
+
+    fn after(self, base: &str) -> String {
+        match self.0 {
+            0 => base.to_owned(),
+            number => format!("{base}.{number}"),
+        }
+    }
+}
+
+impl fmt::Display for UndoNumber {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{WORD}{}", self.0)
+    }
+}
+
+/// A state on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UndoState {
+    number: UndoNumber,
+    path: PathBuf,
+}
+
+impl UndoState {
+    /// All states in the directory of a snapshot, complete or not, the oldest first.
+    pub(crate) fn list(directory: &Path) -> Result<Vec<Self>, SnapshotError> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(directory).doing("list", directory)? {
+            let path = entry.doing("list", directory)?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            found.extend(name.and_then(number_in).map(|number| Self { number, path }));
+        }
+        found.sort_by_key(|state| state.number);
+        Ok(found)
+    }
+
+    /// What names it.
+    pub fn number(&self) -> UndoNumber {
+        self.number
+    }
+
+    /// What is known about it. `None` if it is not complete.
+    pub(crate) fn record(&self) -> Result<Option<UndoRecord>, SnapshotError> {
+        match self.path.is_dir() {
+            true => UndoRecord::read(&self.path.join(undo::UNDO)),
+            false => UndoRecord::read(&self.path),
+        }
+    }
+
+    /// Bytes that it takes on disk.
+    pub(crate) fn disk_bytes(&self) -> Result<u64, SnapshotError> {
+        usage::disk_bytes_of(&self.path)
+    }
+
+    /// Removes it, durably.
+    pub(crate) fn discard(&self) -> Result<(), SnapshotError> {
+        discard(&self.path)
+    }
+}
+
+fn number_in(name: &str) -> Option<UndoNumber> {
+    [FILE, DIRECTORY].into_iter().find_map(|base| {
+        let rest = name.strip_prefix(base)?;
+        let number = match rest.strip_prefix('.') {
+            None => UndoNumber(0),
+            Some(digits) => UndoNumber(digits.parse().ok()?),
+        };
+        (number.after(base) == name).then_some(number)
+    })
+}
+
+/// The file of a SQLite database's state.
+pub(crate) fn file_of(directory: &Path, number: UndoNumber) -> PathBuf {
+    directory.join(number.after(FILE))
+}
+
+/// The directory of a cluster's state.
+pub(crate) fn directory_of(directory: &Path, number: UndoNumber) -> PathBuf {
+    directory.join(number.after(DIRECTORY))
+}
+
+/// Removes a state, durably, or what is left of one. Without its pages it counts for nothing, so
+/// they go first.
+pub(crate) fn discard(path: &Path) -> Result<(), SnapshotError> {
+    let removed = match path.is_dir() {
+        true => {
+            undo::remove(path)?;
+            std::fs::remove_dir_all(path)
+        }
+        false => std::fs::remove_file(path),
+    };
+    match removed {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        removed => removed.doing("remove", path)?,
+    }
+    durable::sync_parent(path).doing("sync the directory of", path)
+}
+
+/// Removes the state that was brought back, if a state was: the database was that a moment ago.
+pub(crate) fn discard_brought_back(
+    directory: &Path,
+    record: &UndoRecord,
+) -> Result<(), SnapshotError> {
+    let Some(number) = record.brings_back.map(UndoNumber) else {
+        return Ok(());
+    };
+    let states = UndoState::list(directory)?.into_iter();
+    let mut gone = states.filter(|state| state.number == number);
+    gone.try_for_each(|state| state.discard())
+}
+
+/// The record of a pending state of a SQLite database. One that is not complete has none.
+pub(crate) fn pending(directory: &Path) -> Result<Option<UndoRecord>, SnapshotError> {
+    match UndoRecord::read(&directory.join(undo::PENDING)) {
+        Err(SnapshotError::Damaged { .. }) => Ok(None),
+        record => record,
+    }
+}
+
+/// Decides what becomes of the pending state of a SQLite database whose revert was cut off:
+/// `is_committed` knows by the schema cookie whether its transaction was committed.
+pub(crate) fn settle(
+    directory: &Path,
+    is_committed: impl Fn(u32) -> bool,
+) -> Result<(), SnapshotError> {
+    let pending = directory.join(undo::PENDING);
+    // The file was complete before the commit began. So one that is not was never needed.
+    match UndoRecord::read(&pending) {
+        Ok(None) => Ok(()),
+        Ok(Some(record)) if is_committed(record.schema_cookie) => finish(directory, &record),
+        Ok(Some(_)) | Err(SnapshotError::Damaged { .. }) => discard(&pending),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives the pending state of a SQLite database its name, durably.
+pub(crate) fn finish(directory: &Path, record: &UndoRecord) -> Result<(), SnapshotError> {
+    discard_brought_back(directory, record)?;
+    let (from, to) = (
+        directory.join(undo::PENDING),
+        file_of(directory, UndoNumber(record.number)),
+    );
+    durable::rename(&from, &to).doing("rename", &from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::undo::UndoWriter;
+    use crate::undo::tests::written;
+
+    #[test]
+    fn a_state_is_known_by_its_name_and_nothing_else_is_one() {
+        for (name, number) in [
+            ("undo", 0),
+            ("before", 0),
+            ("undo.1", 1),
+            ("before.4294967295", u32::MAX),
+        ] {
+            assert_eq!(number_in(name), Some(UndoNumber(number)), "{name}");
+        }
+        for name in [
+            "undo.0",
+            "undo.01",
+            "undo.",
+            "undo.pending",
+            "before.pending",
+            "undone",
+            "record",
+            "before.4294967296",
+            "undo.+1",
+        ] {
+            assert_eq!(number_in(name), None, "{name}");
+        }
+        assert_eq!(UndoNumber(3).to_string(), "undo:3");
+    }
+
+    #[test]
+    fn what_was_cut_off_counts_only_if_its_transaction_was_committed() {
+        let place = tempfile::tempdir().unwrap();
+        let settled = |committed: bool| {
+            settle(place.path(), |cookie| cookie == 7 && committed).unwrap();
+            assert!(!place.path().join(undo::PENDING).exists());
+            UndoState::list(place.path()).unwrap().len()
+        };
+        written(place.path());
+        assert_eq!(settled(false), 0);
+        UndoWriter::create(place.path()).unwrap();
+        assert_eq!(settled(true), 0);
+        written(place.path());
+        assert_eq!(settled(true), 1);
+        assert_eq!(settled(false), 1);
+    }
+}

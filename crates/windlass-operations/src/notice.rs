@@ -43,6 +43,8 @@ pub enum Notice<'a> {
     CleanedUp(&'a CleanedUp),
     /// What a killed process left of a snapshot was removed.
     SnapshotRemoved(&'a Path),
+    /// A database is not there, and its snapshots are.
+    DatabaseGone(&'a Path),
     /// A revert of a cluster was cut off. It is finished or undone now.
     RevertSettled {
         /// What became of it.

@@ -116,6 +116,9 @@ fn place_of(caller: &Caller, subject: &Subject) -> Result<Place, OperationError>
     subject.become_owner(caller)?;
     let path = subject.path()?;
     let place = Place::beside(&path)?;
+    if let Subject::Gone(path) = subject {
+        caller.tell(&Notice::DatabaseGone(path));
+    }
     settle(caller, &path, &place)?;
     Ok(place)
 }

@@ -30,6 +30,8 @@ const SUFFIX: &str = ".windlass-snapshots";
 /// What the name of a link begins with whose directory comes or goes. It cannot be the name of a
 /// snapshot.
 const PENDING: &str = ".pending-";
+/// So many links are followed, as the system does.
+const LINKS_MAX: u32 = 40;
 /// How often a place is made again that somebody else removed in the same moment.
 const ATTEMPTS: u32 = 8;
 
@@ -90,9 +92,14 @@ pub struct Reserved {
 }
 
 impl Place {
-    /// The place for the snapshots of this database file or data directory.
+    /// The place for the snapshots of this database file or data directory. It is known also when
+    /// the database is gone.
     pub fn beside(database: &Path) -> Result<Self, SnapshotError> {
-        let real = database.canonicalize().doing("find", database)?;
+        let real = match database.canonicalize() {
+            Err(error) if error.kind() == ErrorKind::NotFound => gone(database),
+            real => real,
+        };
+        let real = real.doing("find", database)?;
         let mut name = real.file_name().map_or(OsString::new(), OsString::from);
         name.push(SUFFIX);
         let home = real.with_file_name(name);
@@ -442,6 +449,20 @@ impl Reserved {
         drop(lock);
         ended
     }
+}
+
+/// Where a database was whose file is not there: also where a link leads.
+fn gone(database: &Path) -> std::io::Result<PathBuf> {
+    let mut path = std::path::absolute(database)?;
+    for _ in 0..LINKS_MAX {
+        let parent = path.parent().ok_or(ErrorKind::NotFound)?.canonicalize()?;
+        path = parent.join(path.file_name().ok_or(ErrorKind::NotFound)?);
+        match std::fs::read_link(&path) {
+            Ok(target) => path = parent.join(target),
+            Err(_) => return Ok(path),
+        }
+    }
+    Err(ErrorKind::NotFound.into())
 }
 
 /// The name of an entry's link while its directory comes or goes.

@@ -123,7 +123,7 @@ pub fn revert(
     let _hold = snapshot.hold()?;
     progress.set_phase("opening the snapshot");
     let image = image_of(snapshot)?;
-    let base = State::open(image, snapshot, database)?;
+    let base = State::open(image, snapshot, database.facts().path.as_ref())?;
     progress.set_phase("waiting for the database lock");
     let overwrite = database.begin_overwrite(base.page_bytes, cancel)?;
     let began = Instant::now();
@@ -266,7 +266,7 @@ pub(crate) fn image_of(snapshot: &Snapshot) -> Result<Arc<dyn Image>, SnapshotEr
 }
 
 /// The clone of the database file, if the snapshot is one.
-fn clone_of(snapshot: &Snapshot) -> Result<Option<File>, SnapshotError> {
+pub(crate) fn clone_of(snapshot: &Snapshot) -> Result<Option<File>, SnapshotError> {
     if snapshot.record().method != Method::Clone {
         return Ok(None);
     }
@@ -275,17 +275,17 @@ fn clone_of(snapshot: &Snapshot) -> Result<Option<File>, SnapshotError> {
 }
 
 /// The state of a snapshot.
-struct State {
+pub(crate) struct State {
     image: Arc<dyn Image>,
     page_bytes: u32,
     page_count: u32,
 }
 
 impl State {
-    fn open(
+    pub(crate) fn open(
         image: Arc<dyn Image>,
         snapshot: &Snapshot,
-        database: &Database,
+        database: &Path,
     ) -> Result<Self, SnapshotError> {
         windlass_sqlite::check_set(&snapshot.record().facts, image.files())?;
         let bytes = image.files().0.first().map_or(0, |entry| entry.bytes);
@@ -293,13 +293,31 @@ impl State {
         let found = image.read(FileNo(0), 0, &mut header)?;
         let shape = shape_of_state(&header[..found], bytes);
         let (page_bytes, page_count) = shape.ok_or_else(|| SqliteError::EmptyState {
-            path: database.facts().path.clone().into(),
+            path: database.to_owned(),
         })?;
         Ok(Self {
             image,
             page_bytes,
             page_count,
         })
+    }
+
+    pub(crate) fn image(&self) -> &dyn Image {
+        self.image.as_ref()
+    }
+
+    pub(crate) fn page_bytes(&self) -> u32 {
+        self.page_bytes
+    }
+
+    pub(crate) fn page_count(&self) -> u32 {
+        self.page_count
+    }
+
+    /// The permissions of the database's file.
+    pub(crate) fn mode(&self) -> Option<u32> {
+        let file = self.image.files().0.first();
+        file.map(|entry| entry.mode & 0o777)
     }
 
     /// Reads pages, as many as there are. Pages behind the end are zeros.

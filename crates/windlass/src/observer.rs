@@ -87,6 +87,10 @@ impl Terminal {
                 "removed {}: its snapshot was cut off",
                 path.display()
             )),
+            Notice::DatabaseGone(path) => output::note(&format!(
+                "note: {} is not there; its snapshots are",
+                path.display()
+            )),
             Notice::RevertSettled {
                 settled,
                 data,

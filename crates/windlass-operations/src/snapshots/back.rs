@@ -44,8 +44,18 @@ pub struct BackPlan {
     /// All that can be read.
     kept: Vec<String>,
     place: Place,
-    /// PostgreSQL: the cluster with its server.
-    cluster: Option<ClusterBack>,
+    what: What,
+}
+
+/// What goes back.
+#[derive(Debug)]
+enum What {
+    /// A SQLite database.
+    Sqlite,
+    /// A cluster with its server.
+    Cluster(ClusterBack),
+    /// A SQLite database whose file is not there.
+    Gone,
 }
 
 /// A database that went back.
@@ -93,6 +103,10 @@ pub fn plan_undo(
     state: Option<&str>,
 ) -> Result<BackPlan, OperationError> {
     let opened = open(caller, of)?;
+    if let What::Gone = opened.what {
+        let path = opened.database;
+        return Err(SnapshotError::Gone { path }.into());
+    }
     let undo = match state {
         Some(name) => find_undo(&opened.place, Some(state_named(name, &opened.place)?))?,
         None => find_undo(&opened.place, None)?,
@@ -119,7 +133,7 @@ fn state_named(name: &str, place: &Place) -> Result<UndoNumber, OperationError> 
 struct Opened {
     database: PathBuf,
     place: Place,
-    cluster: Option<ClusterBack>,
+    what: What,
 }
 
 /// Finds the database and its snapshots. The process becomes the owner of the database.
@@ -129,23 +143,24 @@ fn open(caller: &Caller, of: &SnapshotsOf) -> Result<Opened, OperationError> {
     subject.become_owner(caller)?;
     let database = subject.path()?;
     let place = Place::beside(&database)?;
-    let cluster = match subject {
+    let what = match subject {
         Subject::Live(DatabaseName::Sqlite(_)) => {
             let cancel = Cancel::new();
             windlass_snapshot::settle(&place, &Database::open(&database)?, &cancel)?;
-            None
+            What::Sqlite
         }
+        Subject::Gone(_) => What::Gone,
         Subject::Live(DatabaseName::Postgres(_)) | Subject::DataDirectory(_) => {
             super::settle(caller, &database, &place)?;
             let cluster = ClusterBack::new(&database)?;
             cluster.check()?;
-            Some(cluster)
+            What::Cluster(cluster)
         }
     };
     Ok(Opened {
         database,
         place,
-        cluster,
+        what,
     })
 }
 
@@ -158,7 +173,7 @@ impl BackPlan {
         let Opened {
             database,
             place,
-            cluster,
+            what,
         } = opened;
         let others: Vec<_> = snapshots(&place)?
             .filter(|other| other.record().state == State::Kept)
@@ -167,9 +182,9 @@ impl BackPlan {
             let wanted = others.iter().filter(wanted);
             wanted.map(|other| other.record().name.clone()).collect()
         };
-        let limited = match cluster {
-            Some(_) => names(&|other| has_limit(other)),
-            None => Vec::new(),
+        let limited = match what {
+            What::Cluster(_) => names(&|other| has_limit(other)),
+            What::Sqlite | What::Gone => Vec::new(),
         };
         let brought_back = undo.as_ref().map(|(number, _)| *number);
         Ok(Self {
@@ -184,26 +199,38 @@ impl BackPlan {
             snapshot,
             undo,
             place,
-            cluster,
+            what,
         })
     }
 
     /// Whether a server is stopped for it.
     pub fn stops_server(&self) -> bool {
-        let server = self.cluster.as_ref().map(ClusterBack::server);
+        let server = self.cluster().map(ClusterBack::server);
         server.is_some_and(ClusterServer::was_running)
     }
 
     /// PostgreSQL: the command that starts the server, if it is stopped at the end.
     pub fn start_command(&self) -> Option<String> {
-        let server = self.cluster.as_ref()?.server();
+        let server = self.cluster()?.server();
         let is_started = server.was_running() && !server.is_managed();
         (!is_started).then(|| server.start_command())
     }
 
     /// Whether it is a PostgreSQL cluster.
     pub fn is_cluster(&self) -> bool {
-        self.cluster.is_some()
+        self.cluster().is_some()
+    }
+
+    /// Whether it is a SQLite database whose file is not there, and is put back.
+    pub fn puts_back(&self) -> bool {
+        matches!(self.what, What::Gone)
+    }
+
+    fn cluster(&self) -> Option<&ClusterBack> {
+        match &self.what {
+            What::Cluster(cluster) => Some(cluster),
+            What::Sqlite | What::Gone => None,
+        }
     }
 
     /// Does it.
@@ -240,9 +267,13 @@ impl BackPlan {
         });
         let began = std::time::Instant::now();
         let (place, snapshot) = (&self.place, &self.snapshot);
-        let reverted = match &self.cluster {
-            Some(cluster) => cluster.run(place, (snapshot, back), &progress, cancel),
-            None => {
+        let reverted = match &self.what {
+            What::Cluster(cluster) => cluster.run(place, (snapshot, back), &progress, cancel),
+            What::Gone => {
+                let database = &self.database;
+                windlass_snapshot::put_back(place, snapshot, database, &progress, cancel)
+            }
+            What::Sqlite => {
                 let database = Database::open(&self.database)?;
                 windlass_snapshot::revert(place, snapshot, back, &database, &progress, cancel)
             }

@@ -115,13 +115,7 @@ fn make(
 ) -> Result<CreateOutcome, OperationError> {
     let name = SnapshotName::parse(&request.name)?;
     let subject = Subject::resolve(&request.of.database, request.of.name.as_deref())?;
-    let name_of_live = match &subject {
-        Subject::Live(name) => name,
-        Subject::DataDirectory(path) => {
-            let path = path.clone();
-            return Err(DatabaseError::DataDirectory { path }.into());
-        }
-    };
+    let name_of_live = live(&subject)?;
     let into = request.into.as_deref().map(absolute).transpose()?;
     if let Some(into) = &into {
         // Only root may be allowed to make it.
@@ -164,16 +158,28 @@ fn make(
     })
 }
 
+/// The database, if a snapshot of it can be made.
+fn live(subject: &Subject) -> Result<&DatabaseName, OperationError> {
+    match subject {
+        Subject::Live(name) => Ok(name),
+        Subject::DataDirectory(path) => {
+            let path = path.clone();
+            Err(DatabaseError::DataDirectory { path }.into())
+        }
+        Subject::Gone(path) => {
+            let path = path.clone();
+            Err(SnapshotError::Gone { path }.into())
+        }
+    }
+}
+
 /// Which method a snapshot would be made by, and why not by a cheaper one. Nothing is made.
 pub fn method_of(
     caller: &Caller,
     request: &CreateRequest,
 ) -> Result<(Method, Vec<PassedOver>), OperationError> {
     let subject = Subject::resolve(&request.of.database, request.of.name.as_deref())?;
-    let Subject::Live(name) = &subject else {
-        let path = request.of.database.clone().into();
-        return Err(DatabaseError::DataDirectory { path }.into());
-    };
+    let name = live(&subject)?;
     subject.become_owner(caller)?;
     let ready = prepare(caller, name, request)?;
     // The place itself may not exist yet, and its directory is on the same file system.

@@ -124,6 +124,10 @@ fn connect(caller: &Caller, of: &SnapshotsOf) -> Result<Cluster, OperationError>
             let path = path.clone();
             return Err(DatabaseError::DataDirectory { path }.into());
         }
+        Subject::Gone(path) => {
+            let path = path.clone();
+            return Err(SnapshotError::Gone { path }.into());
+        }
     };
     subject.become_owner(caller)?;
     Ok(Cluster::connect(conninfo)?)

@@ -70,6 +70,9 @@ fn subject(text: &str) -> Option<Subject> {
         let subject = Subject::Live(DatabaseName::Sqlite(path));
         return is_sqlite.then_some(subject);
     }
+    if let Some(gone) = Subject::gone(&path) {
+        return Some(gone);
+    }
     let is_server = !path.exists() && DatabaseName::is_one(text);
     is_server.then(|| Subject::Live(DatabaseName::Postgres(text.to_owned())))
 }

@@ -17,6 +17,8 @@ pub enum Subject {
     Live(DatabaseName),
     /// A data directory. Its server need not run, so nothing new can be made of it.
     DataDirectory(PathBuf),
+    /// A database that is not there any more. Its snapshots are.
+    Gone(PathBuf),
 }
 
 impl Subject {
@@ -26,7 +28,14 @@ impl Subject {
         if path.join("PG_VERSION").is_file() {
             return Ok(Self::of_directory(path));
         }
-        DatabaseName::resolve_named(text, name).map(Self::Live)
+        let resolved = DatabaseName::resolve_named(text, name).map(Self::Live);
+        resolved.or_else(|error| Self::gone(path).ok_or(error))
+    }
+
+    /// A database that is not there, if it has snapshots.
+    pub fn gone(path: &Path) -> Option<Self> {
+        let home = |path| Some(Place::beside(path).ok()?.home().is_dir());
+        (!path.exists() && home(path)?).then(|| Self::Gone(path.to_owned()))
     }
 
     /// A data directory. A bare name has no directory above it, so it becomes an absolute path.
@@ -39,7 +48,7 @@ impl Subject {
         let process = caller.process;
         match self {
             Self::Live(name) => Ok(name.become_owner(process)?),
-            Self::DataDirectory(_) => match self.owner() {
+            Self::DataDirectory(_) | Self::Gone(_) => match self.owner() {
                 Some((uid, gid)) => Ok(privilege::become_user(process, uid, gid)?),
                 None => Ok(()),
             },
@@ -51,6 +60,8 @@ impl Subject {
         match self {
             Self::Live(name) => name.owner(),
             Self::DataDirectory(path) => privilege::owner(path),
+            // It was the database's owner who made the place.
+            Self::Gone(path) => privilege::owner(Place::beside(path).ok()?.home()),
         }
     }
 
@@ -62,7 +73,9 @@ impl Subject {
     /// The database file, or the data directory.
     pub fn path(&self) -> Result<PathBuf, OperationError> {
         match self {
-            Self::Live(DatabaseName::Sqlite(path)) | Self::DataDirectory(path) => Ok(path.clone()),
+            Self::Live(DatabaseName::Sqlite(path))
+            | Self::DataDirectory(path)
+            | Self::Gone(path) => Ok(path.clone()),
             Self::Live(DatabaseName::Postgres(conninfo)) => {
                 let cluster = Cluster::connect(conninfo)?;
                 Ok(cluster.facts().data_directory.clone())

@@ -36,10 +36,6 @@ pub fn hint(error: &SnapshotError) -> Option<String> {
             "Restore it into a new directory: windlass restore DATABASE@NAME --into DIRECTORY. If \
              the snapshot is no copy, back it up first."
         }
-        SnapshotError::NoUndo { .. } => {
-            "Each revert keeps what it overwrote in the directory of its snapshot, until the \
-             snapshot is dropped."
-        }
         SnapshotError::Disturbed { .. } => {
             "Make it when nobody creates or moves databases and tablespaces. No snapshot was left."
         }
@@ -62,6 +58,32 @@ pub fn hint(error: &SnapshotError) -> Option<String> {
             "The database itself is as it was. Drop the snapshot, and make another one."
         }
         SnapshotError::Version { .. } => "Use the windlass that made it, or a newer one.",
+        other => return of_states(other),
+    };
+    Some(text.to_owned())
+}
+
+/// What to do about a database that is gone, and about what reverts overwrote.
+fn of_states(error: &SnapshotError) -> Option<String> {
+    let text = match error {
+        SnapshotError::Gone { .. } => {
+            "Put a snapshot back: windlass snapshot revert DATABASE@NAME. `windlass snapshot list \
+             DATABASE` shows their names."
+        }
+        SnapshotError::Beside { .. } => {
+            "SQLite would write it into the file that is put back. It may hold the last \
+             transactions of the old file: move it away, and type the command again."
+        }
+        SnapshotError::NotPutBack { .. } => {
+            "Restore the snapshot into it: windlass restore DATABASE@NAME --into DIRECTORY. If the \
+             snapshot is no copy, back it up first."
+        }
+        SnapshotError::NoState { known, .. } => return Some(states(known)),
+        SnapshotError::NoUndo { known, .. } if !known.is_empty() => return Some(states(known)),
+        SnapshotError::NoUndo { .. } => {
+            "Each revert keeps what it overwrote in the directory of its snapshot, until the \
+             snapshot is dropped."
+        }
         other => return of_method(other),
     };
     Some(text.to_owned())

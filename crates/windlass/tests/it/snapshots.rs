@@ -231,3 +231,77 @@ fn a_killed_drop_is_finished_by_the_next() {
         killed_everywhere(&["snapshot", "drop", database, "a"], before, after);
     }
 }
+
+/// The name is all that is left to whoever deleted the file.
+#[test]
+fn snapshots_of_a_file_that_was_deleted_or_moved_are_found_by_its_name_and_put_it_back() {
+    let volume = Volume::new(VolumeKind::Xfs, 400);
+    let copies = tempfile::tempdir_in("/var/tmp").unwrap();
+    for (directory, method) in [(volume.at(), "clone"), (copies.path(), "copy")] {
+        let ledger = ledger(directory);
+        let database = ledger.path.to_str().unwrap();
+        let (code, made) = json(&["snapshot", "create", database, "then"]);
+        assert_eq!((code, &made["method"]), (0, &method.into()), "{made}");
+        ledger.commit(21, 40);
+        let link = directory.join("link.db");
+        std::os::unix::fs::symlink(&ledger.path, &link).unwrap();
+        let moved = directory.join("moved.db");
+        std::fs::rename(&ledger.path, &moved).unwrap();
+        let said = |words: &[&str], code: i32| {
+            let output = windlass(words);
+            let printed = text(&output);
+            assert_eq!(output.status.code(), Some(code), "{words:?}: {printed}");
+            printed
+        };
+        for name in [database, link.to_str().unwrap()] {
+            let listed = said(&["snapshot", "list", name], 0);
+            assert!(
+                listed.contains("is not there; its snapshots are"),
+                "{listed}"
+            );
+            assert!(listed.contains("then"), "{listed}");
+        }
+        let word = format!("{database}@then");
+        let ask = ["open", "--quiet", &word, "--", "sqlite3", "{}"];
+        let rows = said(&[&ask[..], &["SELECT count(*) FROM log"]].concat(), 0);
+        assert!(rows.ends_with("20\n"), "{rows}");
+        let into = directory.join("extracted");
+        said(
+            &["extract", &word, "*", "--into", into.to_str().unwrap()],
+            0,
+        );
+        let file = std::fs::read_dir(&into).unwrap().next().unwrap().unwrap();
+        assert_eq!(ledger.check(&file.path()), 20);
+        for verb in ["create", "undo"] {
+            let more: &[&str] = if verb == "create" { &["b"] } else { &["--yes"] };
+            let refused = said(&[&["snapshot", verb, database], more].concat(), 1);
+            assert!(refused.contains("is not there"), "{refused}");
+            assert!(refused.contains("hint: Put a snapshot back"), "{refused}");
+        }
+        // SQLite would write a log that is left into the new file.
+        let log = directory.join("shop.db-wal");
+        std::fs::write(&log, b"left").unwrap();
+        let revert = ["snapshot", "revert", &word, "--yes"];
+        let refused = said(&revert, 1);
+        assert!(refused.contains("shop.db-wal is left"), "{refused}");
+        assert!(!ledger.path.exists());
+        std::fs::remove_file(log).unwrap();
+        let asked = said(&["snapshot", "revert", &word], 2);
+        assert!(asked.contains("puts it back as it was at"), "{asked}");
+        let printed = said(&revert, 0);
+        assert!(printed.contains("put back"), "{printed}");
+        assert_eq!(ledger.check(&ledger.path), 20);
+        assert_eq!(ledger.check(&moved), 40);
+        ledger.commit(21, 30);
+        assert_eq!(ledger.check(&ledger.path), 30);
+        // Now it is there, so the same command goes back in it, and can be undone.
+        said(&revert, 0);
+        said(&["snapshot", "undo", database, "--yes"], 0);
+        assert_eq!(ledger.check(&ledger.path), 30);
+        std::fs::remove_file(&ledger.path).unwrap();
+        said(&["snapshot", "drop", database, "then"], 0);
+        assert!(!home(&ledger.path).exists());
+        let none = said(&["snapshot", "list", database], 1);
+        assert!(none.contains("does not exist"), "{none}");
+    }
+}

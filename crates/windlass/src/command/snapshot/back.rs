@@ -52,6 +52,11 @@ fn question(plan: &BackPlan) -> String {
     let database = plan.database.display();
     let record = plan.snapshot.record();
     let mut text = match &plan.undo {
+        None if plan.puts_back() => format!(
+            "{database} is not there. Windlass puts it back as it was at {}, in snapshot {}.",
+            moment_of(&record.as_of),
+            record.name
+        ),
         None => format!(
             "{database} becomes what it was at {}, in snapshot {}. What was written since is \
              kept: `windlass snapshot undo` brings it back.",
@@ -66,7 +71,7 @@ fn question(plan: &BackPlan) -> String {
             record.name
         ),
     };
-    if !plan.leaving.is_empty() {
+    if !plan.leaving.is_empty() && !plan.puts_back() {
         text.push_str(&format!(
             " Windlass keeps the newest {STATES_KEPT} of such states, so this one goes: {}.",
             numbers(&plan.leaving)
@@ -99,6 +104,7 @@ fn show(plan: &BackPlan, outcome: &BackOutcome) {
         format!("{pages} ({})", show_size(bytes))
     };
     let (label, what) = match &plan.undo {
+        None if plan.puts_back() => ("put back", format!("{database} from snapshot {name}")),
         None => ("reverted", format!("{database} to snapshot {name}")),
         Some((_, undo)) => (
             "undone",
@@ -121,7 +127,7 @@ fn show(plan: &BackPlan, outcome: &BackOutcome) {
     let all = output::count(u64::from(reverted.page_count), "page");
     let written = format!("{} of {all}", pages(reverted.written_count));
     output::entry("written", &written, Tone::Plain);
-    if !plan.is_cluster() {
+    if !plan.is_cluster() && !plan.puts_back() {
         let waited = format!("nobody could commit for {locked}");
         output::entry("writers", &waited, Tone::Plain);
     }
@@ -160,6 +166,7 @@ fn document(plan: &BackPlan, outcome: &BackOutcome) -> serde_json::Value {
         "database": plan.database.display().to_string(),
         "snapshot": plan.snapshot.record().name,
         "undo": plan.undo.is_some(),
+        "put_back": plan.puts_back(),
         "as_of": match &plan.undo {
             None => &plan.snapshot.record().as_of,
             Some((_, undo)) => &undo.at,

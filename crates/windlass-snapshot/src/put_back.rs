@@ -1,0 +1,113 @@
+//! Putting a SQLite database back whose file is not there: somebody deleted it, or moved it away.
+//!
+//!   snapshot --[clone, or copy]--> temporary file beside the database --> its name
+//!
+//! Invariants
+//! - The file gets its name when it is complete and durable, and never takes the place of another.
+//! - No log or journal of the old file lies beside it: SQLite would write that into the new one.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::time::Instant;
+
+use rustix::fs::ioctl_ficlone;
+use windlass_engine::media::{FileNo, fitted};
+use windlass_engine::{Cancel, Progress, durable};
+use windlass_sqlite::{KIND, files_of};
+
+use crate::error::{Doing, SnapshotError};
+use crate::place::Place;
+use crate::revert::{Reverted, State, clone_of, image_of};
+use crate::snapshot::Snapshot;
+use crate::undo::{PUSH_BYTES, push};
+
+/// Bytes that are copied at a time.
+const BLOCK_BYTES: usize = 1 << 20;
+/// What SQLite can do without: it makes the index of a log anew.
+const INDEX_SUFFIX: &str = "-shm";
+
+/// Makes the file that is not there what its snapshot is.
+pub fn put_back(
+    place: &Place,
+    snapshot: &Snapshot,
+    database: &Path,
+    progress: &Progress,
+    cancel: &Cancel,
+) -> Result<Reverted, SnapshotError> {
+    let _alone = place.lock()?;
+    let _hold = snapshot.hold()?;
+    if snapshot.record().source.kind != KIND {
+        return Err(SnapshotError::NotPutBack {
+            path: database.to_owned(),
+        });
+    }
+    check_beside(database)?;
+    progress.set_phase("opening the snapshot");
+    let state = State::open(image_of(snapshot)?, snapshot, database)?;
+    progress.set_phase("writing the database");
+    let began = Instant::now();
+    durable::remove_left(database);
+    let mode = state.mode().unwrap_or(0o600);
+    let made = durable::create_temporary(database, mode).doing("create", database)?;
+    let named = write(&made.0, (&state, snapshot), &made.1, cancel).and_then(|()| {
+        let named = durable::name_new(&made.0, &made.1, database);
+        named.doing("create", database)
+    });
+    if let Err(error) = named {
+        // The error to show is why the file is not there.
+        std::fs::remove_file(&made.1).unwrap_or_default();
+        return Err(error);
+    }
+    Ok(Reverted {
+        page_count: state.page_count(),
+        written_count: state.page_count(),
+        locked: began.elapsed(),
+        ..Reverted::nothing(state.page_bytes())
+    })
+}
+
+/// Refuses what is left of the old file.
+fn check_beside(database: &Path) -> Result<(), SnapshotError> {
+    for path in files_of(database).doing("find", database)? {
+        let is_index = path.to_string_lossy().ends_with(INDEX_SUFFIX);
+        let has_bytes = path.symlink_metadata().is_ok_and(|found| found.len() > 0);
+        if has_bytes && !is_index {
+            return Err(SnapshotError::Beside { path });
+        }
+    }
+    Ok(())
+}
+
+fn write(
+    file: &File,
+    (state, snapshot): (&State, &Snapshot),
+    path: &Path,
+    cancel: &Cancel,
+) -> Result<(), SnapshotError> {
+    let clone = clone_of(snapshot)?;
+    let is_cloned = clone.is_some_and(|clone| ioctl_ficlone(file, &clone).is_ok());
+    if !is_cloned {
+        copy(file, state, path, cancel)?;
+    }
+    file.sync_all().doing("sync", path)
+}
+
+fn copy(mut file: &File, state: &State, path: &Path, cancel: &Cancel) -> Result<(), SnapshotError> {
+    let bytes = u64::from(state.page_count()) * u64::from(state.page_bytes());
+    let (mut block, mut done, mut pushed) = (vec![0; BLOCK_BYTES], 0, 0);
+    while done < bytes {
+        cancel.check()?;
+        let count = (bytes - done).min(BLOCK_BYTES as u64);
+        let block = &mut block[..fitted::<usize, _>(count)];
+        let found = state.image().read(FileNo(0), done, block)?;
+        block[found..].fill(0);
+        file.write_all(block).doing("write", path)?;
+        done += count;
+        if done >= pushed + PUSH_BYTES {
+            push(file, pushed, done);
+            pushed = done;
+        }
+    }
+    Ok(())
+}

@@ -29,7 +29,7 @@ use crate::kept;
 use crate::notice::Notice;
 
 pub use back::{BackOutcome, BackPlan, plan_revert, plan_undo};
-pub use create::{CreateOutcome, CreateRequest, create, method_of};
+pub use create::{CreateOutcome, CreateRequest, SnapshotWarning, create, method_of};
 pub(crate) use enable::find as find_library;
 pub use enable::{EnableRequest, Enabled, LIBRARY, disable, enable};
 pub use image::SnapshotImage;
@@ -39,8 +39,8 @@ pub use rotate::{RotateOutcome, rotate};
 pub use subject::Subject;
 pub use windlass_snapshot::hook::{HookLimits, HookStart, HookState};
 pub use windlass_snapshot::{
-    Entry, Left, Method, Obstacle, PassedOver, Record, Reverted, Settled, Snapshot, SnapshotError,
-    STATES_KEPT, State, Step, Survives, Undo, UndoNumber, UndoRecord,
+    Entry, Left, Method, Obstacle, PassedOver, Record, Reverted, STATES_KEPT, Settled, Snapshot,
+    SnapshotError, State, Step, Survives, Undo, UndoNumber, UndoRecord,
 };
 
 /// Which database's snapshots are meant.

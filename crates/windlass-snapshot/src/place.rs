@@ -221,7 +221,15 @@ impl Place {
             return Err(self.unknown(name));
         }
         let lock = self.make()?;
-        let gone = self.clean(removed).and_then(|()| self.remove_alone(name));
+        let link = self.path(name);
+        let is_known = self.has(name) || pending(&link).is_symlink();
+        let gone = self
+            .clean(removed)
+            .and_then(|()| match is_known && !self.has(name) {
+                // It was what a killed process left.
+                true => Ok(()),
+                false => self.remove_alone(name),
+            });
         self.remove_if_empty();
         drop(lock);
         gone

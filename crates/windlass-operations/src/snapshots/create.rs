@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
 use windlass_engine::{Cancel, Outputs, Progress};
 use windlass_postgres::{BackupRequest, Cluster};
 use windlass_snapshot::hook::{HookLimits, HookStart};
@@ -22,7 +23,7 @@ use crate::ending::Ending;
 use crate::error::{DatabaseError, DeviceError, OperationError};
 use crate::history::recorded;
 use crate::status::Operation;
-use crate::warnings::acceptable;
+use crate::warnings::is_accepted;
 use crate::{outputs, privilege};
 
 /// A snapshot to make.
@@ -44,6 +45,8 @@ pub struct CreateRequest {
     pub max_age: Option<Duration>,
     /// Whether it outlives a power cut. By `clone` and `copy` each one does.
     pub durable: bool,
+    /// The names of warnings that the user accepts.
+    pub accept: Vec<String>,
 }
 
 impl CreateRequest {
@@ -60,8 +63,19 @@ pub struct CreateOutcome {
     pub snapshot: Snapshot,
     /// The cheaper methods, and why they could not be used.
     pub passed_over: Vec<PassedOver>,
-    /// What the user should know: the name of each warning, and its words.
-    pub warnings: Vec<(String, String)>,
+    /// What the user should know.
+    pub warnings: Vec<SnapshotWarning>,
+}
+
+/// A warning about a snapshot that was made.
+#[derive(Clone, Debug, Serialize)]
+pub struct SnapshotWarning {
+    /// Its name.
+    pub name: String,
+    /// What is the matter.
+    pub text: String,
+    /// Whether the user accepted it.
+    pub accepted: bool,
 }
 
 impl CreateOutcome {
@@ -72,9 +86,7 @@ impl CreateOutcome {
 
     /// How the operation ends.
     pub fn ending(&self) -> Ending {
-        // How the source is set up is no news: it was so before.
-        let is_lasting = |name: &str| acceptable().contains(&name);
-        match self.warnings.iter().all(|(name, _)| is_lasting(name)) {
+        match self.warnings.iter().all(|warning| warning.accepted) {
             true => Ending::Done,
             false => Ending::Warnings,
         }
@@ -151,10 +163,15 @@ fn make(
                     shared_preload_libraries does not name the library any more";
         warnings.push((HOOK_DISABLED.to_owned(), text.to_owned()));
     }
+    let judged = warnings.into_iter().map(|(name, text)| SnapshotWarning {
+        accepted: is_accepted(&name, &request.accept),
+        name,
+        text,
+    });
     Ok(CreateOutcome {
         snapshot,
         passed_over: chosen.passed_over,
-        warnings,
+        warnings: judged.collect(),
     })
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use windlass_engine::{UnitError, parse_amount, parse_seconds};
 
-use super::examples;
+use super::{accept, examples};
 
 /// `windlass snapshot`
 #[derive(Debug, Subcommand)]
@@ -142,6 +142,16 @@ pub struct Making {
     /// Method hook: the snapshot outlives a power cut. By clone and copy each one does
     #[arg(long, env = "WINDLASS_SNAPSHOT_DURABLE")]
     pub durable: bool,
+    /// Accept the warnings of this name: they are not shown, and do not change the exit code.
+    /// Repeat it for several
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = accept::parser(),
+        value_delimiter = ',',
+        env = "WINDLASS_ACCEPT"
+    )]
+    pub accept: Vec<String>,
 }
 
 /// `windlass snapshot list`

@@ -57,6 +57,19 @@ fn a_cluster_under_load_has_snapshots_that_open_verify_and_restore() {
     );
     let printed = run(&scratch, &["verify", "--open", &word]);
     assert!(printed.contains("nothing wrong was found"), "{printed}");
+    // A warning changes the exit code, unless it is accepted.
+    std::os::unix::fs::symlink("/nowhere", cluster.data().join("dangling")).unwrap();
+    for (name, more, code) in [
+        ("warned", &[][..], 3),
+        ("accepted", &["--accept", "link-dangling"], 0),
+    ] {
+        let words = ["snapshot", "create", &conninfo, name, "--method", "copy"];
+        let output = scratch.run(None, &[&words[..], more].concat());
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert_eq!(said.contains("(link-dangling)"), code == 3, "{said}");
+        run(&scratch, &["snapshot", "drop", &conninfo, name]);
+    }
     // Without its server, the cluster has its snapshots all the same.
     cluster.stop("fast");
     let data = cluster.data().to_str().unwrap().to_owned();

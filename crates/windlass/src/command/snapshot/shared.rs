@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use windlass_engine::to_json;
 use windlass_operations::snapshots::{
     CreateOutcome, CreateRequest, HookLimits, HookStart, Method, Obstacle, PassedOver, Record,
-    SnapshotsOf, Survives,
+    SnapshotWarning, SnapshotsOf, Survives,
 };
 
 use crate::cli::{Making, Of, SnapshotCheckpoint, SnapshotMethod};
@@ -44,13 +44,15 @@ pub fn request(of: &Of, name: &str, making: &Making) -> CreateRequest {
         },
         max_age: making.max_age,
         durable: making.durable,
+        accept: making.accept.clone(),
     }
 }
 
 /// Prints the warnings of a snapshot that was made.
 pub fn warn(outcome: &CreateOutcome) {
-    for (_, text) in &outcome.warnings {
-        output::note(&format!("warning: {text}"));
+    let open = outcome.warnings.iter().filter(|warning| !warning.accepted);
+    for SnapshotWarning { name, text, .. } in open {
+        output::note(&format!("warning: {text} ({name})"));
     }
 }
 
@@ -122,12 +124,10 @@ pub fn document(outcome: &CreateOutcome) -> Value {
             "reason": one.obstacle.to_string(),
         })
     });
-    let warnings = outcome.warnings.iter();
-    let warnings = warnings.map(|(name, text)| json!({"name": name, "text": text}));
     let mut document = of_record(outcome.record());
     document["place"] = outcome.snapshot.path().display().to_string().into();
     document["passed_over"] = passed.collect::<Vec<_>>().into();
-    document["warnings"] = warnings.collect::<Vec<_>>().into();
+    document["warnings"] = to_json(&outcome.warnings);
     document
 }
 

@@ -35,7 +35,9 @@ fn goes_back_with_its_configuration_elsewhere(started: Started) {
         subject.cluster.option(&format!("-c config_file={file}"));
     }
     subject.cluster.run();
-    subject.windlass(&["snapshot", "create", &conninfo, "then", "--method", "copy"]);
+    let words = ["snapshot", "create", &conninfo, "then", "--method", "copy"];
+    let accept = ["--accept", "configuration-outside"];
+    subject.windlass(&[&words[..], &accept].concat());
     subject.change();
     let after = subject.rows();
     subject.windlass(&["snapshot", "revert", &format!("{conninfo}@then"), "--yes"]);

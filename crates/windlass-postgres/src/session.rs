@@ -59,12 +59,13 @@ pub(crate) struct Stopped {
 impl Session {
     pub(crate) fn connect(conninfo: &Conninfo) -> Result<Self, PostgresError> {
         let (mut client, canceller) = tls::connect(conninfo)?;
-        let (text, role, database): (String, String, String) = client
-            .query_one(WHO, &[])
-            .and_then(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))
-            .doing("ask for the server's version")?;
+        const DOING: &str = "ask for the server's version";
+        let rows = client.query_typed(WHO, &[]).doing(DOING)?;
+        let row = rows.first().ok_or_else(|| no_row(DOING))?;
+        let column = |number: usize| row.try_get::<_, String>(number).doing(DOING);
+        let (text, role, database) = (column(0)?, column(1)?, column(2)?);
         let version_number = text.parse().map_err(|_| PostgresError::Answer {
-            doing: "ask for the server's version",
+            doing: DOING,
             answer: text,
         })?;
         Ok(Self {
@@ -110,12 +111,14 @@ impl Session {
         self.version_number < 150_000
     }
 
+    /// Asks with one message. A statement that is prepared first takes three, and on a busy machine
+    /// each may wait for its turn.
     pub(crate) fn rows(
         &mut self,
         doing: &'static str,
         sql: &str,
     ) -> Result<Vec<Row>, PostgresError> {
-        let rows = self.client.query(sql, &[]).doing(doing)?;
+        let rows = self.client.query_typed(sql, &[]).doing(doing)?;
         self.last_answer = Instant::now();
         Ok(rows)
     }
@@ -184,7 +187,7 @@ impl Session {
     pub(crate) fn pin_wal(&mut self) -> Result<(), String> {
         let sql = "SELECT pg_create_physical_replication_slot(\
              format('windlass_%s', pg_backend_pid())::name, true, true)";
-        let pinned = self.client.query_one(sql, &[]);
+        let pinned = self.client.query_typed(sql, &[]);
         pinned.map(drop).map_err(|error| match error.as_db_error() {
             Some(error) => error.message().to_owned(),
             None => error.to_string(),

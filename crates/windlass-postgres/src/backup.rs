@@ -14,6 +14,7 @@
 //!   says.
 
 mod assembly;
+mod beginning;
 mod bracket;
 mod changes;
 mod complete;

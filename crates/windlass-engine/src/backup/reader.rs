@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
-use windlass_media::{FileNo, fitted};
+use windlass_media::fitted;
 
 use super::source::{FileContent, Outcomes, Part, ReadPart, Unit};
 use crate::buffer::{Buffer, Role};
@@ -140,7 +140,8 @@ impl Reader<'_> {
             false => stage.wait_off_core(Cause::SourceRead, || part.file.open()),
         };
         let Some(file) = file? else {
-            return self.send(Vec::new(), buffer, Some(part.file.spec.file));
+            self.outcomes.vanish(part.file.spec.file);
+            return self.send(Vec::new(), buffer, 0);
         };
         self.token += 1;
         let (offset, length, token) = (part.offset, part.bytes, self.token);
@@ -177,6 +178,7 @@ impl Reader<'_> {
         let read = done.result.as_ref().map_or(0, |bytes| *bytes as u64);
         self.count(read, done.elapsed, self.queue.in_flight() + 1);
         let mut buffer = done.buffer;
+        let mut missing = 0;
         if let [part] = unit.parts.as_slice() {
             // If a direct read fails or stops early, the rest is read through the cache. The file
             // system may not support direct reads here, and a short count may only be the edge of a
@@ -185,16 +187,17 @@ impl Reader<'_> {
             if filled < part.bytes {
                 let into = &mut buffer.space()[..part.bytes];
                 let stage = &self.shared.progress.reader;
-                stage.wait(Cause::SourceRead, || self.complete(part, into, filled))?;
+                missing = stage.wait(Cause::SourceRead, || self.complete(part, into, filled))?;
             }
             buffer.set_len(part.bytes);
         }
         let parts = unit.parts.into_iter().map(Part::into_read).collect();
-        self.send(parts, buffer, None)
+        self.send(parts, buffer, missing)
     }
 
     /// Reads what is missing of a part. Fills it with zeros where the file ends early, if it may.
-    fn complete(&self, part: &Part, into: &mut [u8], filled: usize) -> Result<(), EngineError> {
+    /// Returns how many there are.
+    fn complete(&self, part: &Part, into: &mut [u8], filled: usize) -> Result<usize, EngineError> {
         let offset = part.offset + filled as u64;
         let Some(file) = part.file.open()? else {
             return Err(EngineError::Stopped);
@@ -208,7 +211,7 @@ impl Reader<'_> {
             into[filled + more..].fill(0);
             self.outcomes.short(part.file.spec.file, missing as u64);
         }
-        Ok(())
+        Ok(missing)
     }
 
     /// Counts an I/O with the source.
@@ -227,7 +230,7 @@ impl Reader<'_> {
     /// Reads many small parts into one buffer, and returns how many bytes. A file that has vanished
     /// leaves no gap.
     fn read_bundle(&mut self, mut unit: Unit, mut buffer: Buffer) -> Result<usize, EngineError> {
-        let mut position = 0;
+        let (mut position, mut missing) = (0, 0);
         let mut read = Vec::with_capacity(unit.parts.len());
         for part in unit.parts.drain(..) {
             let into = &mut buffer.space()[position..position + part.bytes];
@@ -237,7 +240,7 @@ impl Reader<'_> {
             } else if part.file.open()?.is_some() {
                 self.queue
                     .pass(part.file.spec.file.0 as usize, part.offset, part.bytes);
-                self.complete(&part, into, 0)?;
+                missing += self.complete(&part, into, 0)?;
             } else {
                 self.outcomes.vanish(part.file.spec.file);
                 continue;
@@ -246,20 +249,19 @@ impl Reader<'_> {
             read.push(part.into_read());
         }
         buffer.set_len(position);
-        self.send(read, buffer, None)?;
-        Ok(position)
+        self.send(read, buffer, missing)?;
+        Ok(position - missing)
     }
 
+    /// Passes parts on. So many bytes of the buffer are zeros that nobody read.
     fn send(
         &self,
         parts: Vec<ReadPart>,
         buffer: Buffer,
-        vanished: Option<FileNo>,
+        missing: usize,
     ) -> Result<(), EngineError> {
-        if let Some(file) = vanished {
-            self.outcomes.vanish(file);
-        }
-        self.shared.progress.reader.add_work(buffer.len() as u64);
+        let read = buffer.len() - missing;
+        self.shared.progress.reader.add_work(read as u64);
         self.full
             .send(Filled { buffer, parts })
             .map_err(|_| EngineError::Stopped)

@@ -15,6 +15,7 @@ use windlass_media::{
     Base, FileEntry, FileFlags, FileKind, FileNo, FileTable, Inherited, crc32c, fitted,
 };
 
+use super::beginning::Beginning;
 use super::changes::{Changes, Share};
 use super::foreseen;
 use super::log::{BackupLabel, FoundSegment};
@@ -22,6 +23,7 @@ use crate::error::PostgresError;
 use crate::facts::ClusterFacts;
 use crate::hook::OlderPages;
 use crate::listing::{Entry, Listing, Moment};
+use crate::lsn::Lsn;
 use crate::tablespace::oid_of_link;
 use crate::warning::Warning;
 
@@ -285,25 +287,30 @@ impl Assembly {
         Some(base.with_files(files.collect()))
     }
 
-    /// Pushes a WAL segment, and the mark that keeps a restored server from archiving it again.
+    /// Pushes a WAL segment, and the mark that keeps a restored server from archiving it again. If
+    /// the server ended its last segment at a position, what follows there is not read.
     pub(super) fn push_segment(
         &mut self,
         run: &mut BackupRun,
         segment: &FoundSegment,
-        cluster: &ClusterFacts,
+        (cluster, used): (&ClusterFacts, Option<Lsn>),
     ) -> Result<(), PostgresError> {
         let bytes = u64::from(cluster.wal_segment_bytes);
+        let used_bytes = segment.used_bytes(bytes, used);
         let mut entry = self.new_entry(format!("pg_wal/{}", segment.name).as_bytes(), bytes);
         entry.mtime_nanos = segment.mtime_nanos;
-        let content = FileContent::Path(segment.path.clone());
+        let content = match used_bytes < bytes {
+            true => FileContent::At(Beginning::open(&segment.path, used_bytes)?),
+            false => FileContent::Path(segment.path.clone()),
+        };
         let progress = run.progress();
-        progress.set_total(progress.total().saturating_add(bytes));
+        progress.set_total(progress.total().saturating_add(used_bytes));
         run.push(FileSpec {
             file: entry.file,
             content,
             bytes,
             // A segment has its full length as soon as it has its name.
-            needed_bytes: bytes,
+            needed_bytes: used_bytes,
             missing: Missing::Fail,
         })?;
         self.added.push(entry);

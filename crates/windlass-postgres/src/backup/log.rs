@@ -8,9 +8,12 @@ use windlass_engine::EngineError;
 use crate::control::Control;
 use crate::error::{IoContext, PostgresError};
 use crate::facts::ClusterFacts;
-use crate::lsn::{Lsn, Segment, Timeline};
+use crate::lsn::{Lsn, Segment, Timeline, segment_before};
 use crate::wal::{WalRange, check_segment, parse_history, ranges, segments};
 use crate::warning::Warning;
+
+/// The largest block of the log that a server can be built with.
+const LOG_BLOCK_BYTES_MAX: u64 = 64 << 10;
 
 /// The lines of backup_label that the backup itself needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +44,14 @@ pub(super) struct LogRange {
 impl FoundSegment {
     pub(super) fn number(&self) -> u64 {
         self.segment.number
+    }
+
+    /// How many bytes of the segment the server used, if it ended its last one at a position.
+    pub(super) fn used_bytes(&self, segment_bytes: u64, switched: Option<Lsn>) -> u64 {
+        let last = switched.filter(|end| segment_before(*end, segment_bytes) == self.number());
+        let used = last.map(|end| end.0 - self.number() * segment_bytes);
+        let used = used.map(|used| used.next_multiple_of(LOG_BLOCK_BYTES_MAX));
+        used.map_or(segment_bytes, |used| used.min(segment_bytes))
     }
 }
 

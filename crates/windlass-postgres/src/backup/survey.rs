@@ -36,15 +36,22 @@ use crate::wal::records::Records;
 use crate::wal::source::SegmentFiles;
 use crate::windows::WindowCause;
 
-/// Reads the log of a window that began at `began` and listed these files. Returns the first reason
-/// for another window.
+/// What the log of a window says.
+pub(super) struct Survey {
+    /// The first reason for another window.
+    pub(super) cause: Option<WindowCause>,
+    /// Behind this position there are only zeros, because the server ended its last segment there.
+    pub(super) switched: Option<Lsn>,
+}
+
+/// Reads the log of a window that began at `began` and listed these files.
 pub(super) fn survey(
     cluster: &ClusterFacts,
     listing: &Listing,
     range: LogRange,
     segments: &[FoundSegment],
     began: Moment,
-) -> Result<Option<WindowCause>, PostgresError> {
+) -> Result<Survey, PostgresError> {
     let mut files = SegmentFiles::new(
         segments
             .iter()
@@ -88,6 +95,7 @@ pub(super) fn survey(
             what: end.what,
         });
     }
+    let switched = records.switched();
     let latest = copies.wrong.into_iter().max_by_key(|(_, (lsn, _))| *lsn);
     let copied = latest.map(|(to, (lsn, from))| WindowCause::DatabaseCopied {
         database: to.database,
@@ -95,7 +103,10 @@ pub(super) fn survey(
         template: Some(from.database),
         lsn,
     });
-    Ok(copied.or(created).or(unlogged.wrong))
+    Ok(Survey {
+        cause: copied.or(created).or(unlogged.wrong),
+        switched,
+    })
 }
 
 /// Tablespaces that the map names and the set does not hold. Recovery would make links to where

@@ -24,7 +24,7 @@ use super::assembly::Assembly;
 use super::log::{self, BackupLabel, FoundSegment, LogRange};
 use super::running::{Backup, Begun};
 use super::status::StatusSegments;
-use super::survey::{survey, unlisted};
+use super::survey::{Survey, survey, unlisted};
 use crate::cluster::ask_tablespaces;
 use crate::control::Control;
 use crate::error::PostgresError;
@@ -160,14 +160,17 @@ impl Backup<'_> {
         let named = oids_of_map(&stopped.tablespace_map);
         let cluster = self.cluster;
         let survey = |listing: &Listing| survey(cluster, listing, range, segments, began);
-        let mut cause = survey(assembly.listing())?
-            .or_else(|| unlisted(&named, &assembly.tablespaces().into_keys().collect()));
+        let Survey { cause, switched } = survey(assembly.listing())?;
+        let mut cause =
+            cause.or_else(|| unlisted(&named, &assembly.tablespaces().into_keys().collect()));
         if cause.is_none() {
-            self.copy_log(run, assembly, (label, stopped), (ranges, segments))?;
+            // A standby's last segment goes on.
+            let used = switched.filter(|_| !self.cluster.standby);
+            self.copy_log(run, assembly, (label, stopped, used), (ranges, segments))?;
             if self.cluster.standby {
                 // The last segment of the log is still being written, so its copy may hold
                 // more than the first survey saw.
-                cause = survey(assembly.listing())?;
+                cause = survey(assembly.listing())?.cause;
             }
         }
         Ok(cause)
@@ -303,11 +306,11 @@ impl Backup<'_> {
         &mut self,
         run: &mut BackupRun,
         assembly: &mut Assembly,
-        (label, stopped): (&BackupLabel, &Stopped),
+        (label, stopped, used): (&BackupLabel, &Stopped, Option<Lsn>),
         (ranges, segments): (&[WalRange], &[FoundSegment]),
     ) -> Result<(), PostgresError> {
         for segment in segments {
-            assembly.push_segment(run, segment, self.cluster)?;
+            assembly.push_segment(run, segment, (self.cluster, used))?;
         }
         for (name, content) in log::history_files(self.cluster, label, ranges)? {
             assembly.push_bytes(run, format!("pg_wal/{name}").as_bytes(), content)?;

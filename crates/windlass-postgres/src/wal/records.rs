@@ -56,6 +56,8 @@ pub struct Records<'a> {
     beginnings: bool,
     /// Where the last record began; not known at first.
     previous: Option<Lsn>,
+    /// Behind the last record, if that ended its segment.
+    switched: Option<Lsn>,
     end: Option<LogEnd>,
 }
 
@@ -83,6 +85,7 @@ impl<'a> Records<'a> {
             wanted,
             beginnings: false,
             previous: None,
+            switched: None,
             end: None,
         })
     }
@@ -103,6 +106,12 @@ impl<'a> Records<'a> {
     /// Where and why the reading ended; known once `read_next` has returned `None`.
     pub fn end(&self) -> Option<LogEnd> {
         self.end
+    }
+
+    /// The end of the last record, if the server ended its segment with it. What follows there are
+    /// zeros, and nobody reads them.
+    pub(crate) fn switched(&self) -> Option<Lsn> {
+        self.switched
     }
 
     /// The next record; `None` at the end of the readable log.
@@ -164,7 +173,9 @@ impl<'a> Records<'a> {
         }
         self.previous = Some(start);
         let end = self.pages.position();
-        if manager == MANAGER_LOG && info == SWITCH {
+        let is_switch = manager == MANAGER_LOG && info == SWITCH;
+        self.switched = is_switch.then_some(end);
+        if is_switch {
             self.pages.skip_segment();
         }
         Ok(Some(Record {

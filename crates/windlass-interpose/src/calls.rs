@@ -76,6 +76,8 @@ pub(crate) enum Name {
     Made(c_int, *const c_char),
     /// It goes, or leads to another file.
     Lost(c_int, *const c_char),
+    /// Its file gets another one.
+    Shared(c_int, *const c_char),
 }
 
 /// Makes a call that changes names only: nobody makes one while the server is paused.
@@ -84,7 +86,9 @@ pub(crate) fn named<T>(names: &[Name], call: impl FnOnce() -> T) -> T {
         return call();
     };
     for name in names {
-        let (Name::Made(directory, path) | Name::Lost(directory, path)) = *name;
+        let (Name::Made(directory, path)
+        | Name::Lost(directory, path)
+        | Name::Shared(directory, path)) = *name;
         if path.is_null() {
             continue;
         }
@@ -93,6 +97,7 @@ pub(crate) fn named<T>(names: &[Name], call: impl FnOnce() -> T) -> T {
         match name {
             Name::Made(..) => entered.before_name(directory, path),
             Name::Lost(..) => entered.before_loss(directory, path),
+            Name::Shared(..) => entered.before_arrival(directory, path),
         }
     }
     entered.call(call)
@@ -318,7 +323,7 @@ unsafe extern "C" fn posix_fallocate(fd: c_int, offset: off64_t, bytes: off64_t)
         return call();
     };
     // What is there stays as it is.
-    entered.before_growth(fd);
+    entered.before_growth(fd, offset, bytes);
     entered.call(call)
 }
 
@@ -330,10 +335,11 @@ unsafe extern "C" fn fallocate(fd: c_int, mode: c_int, offset: off64_t, bytes: o
     };
     // Some modes move everything behind the range.
     match mode & !libc::FALLOC_FL_KEEP_SIZE {
-        0 => {
-            entered.before_growth(fd);
+        0 => entered.before_growth(fd, offset, bytes),
+        _ => {
+            entered.before_cut(fd, offset);
+            entered.before_growth(fd, offset, bytes);
         }
-        _ => entered.before_cut(fd, offset),
     }
     entered.call(call)
 }
@@ -370,6 +376,7 @@ unsafe extern "C" fn unlinkat(directory: c_int, path: *const c_char, flags: c_in
 
 unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
     let names = [
+        Name::Shared(libc::AT_FDCWD, from),
         Name::Lost(libc::AT_FDCWD, from),
         Name::Lost(libc::AT_FDCWD, to),
     ];
@@ -384,6 +391,7 @@ unsafe extern "C" fn renameat(
     to: *const c_char,
 ) -> c_int {
     let names = [
+        Name::Shared(from_directory, from),
         Name::Lost(from_directory, from),
         Name::Lost(to_directory, to),
     ];
@@ -394,10 +402,12 @@ unsafe extern "C" fn renameat(
 }
 
 unsafe extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
+    let names = [
+        Name::Shared(libc::AT_FDCWD, from),
+        Name::Made(libc::AT_FDCWD, to),
+    ];
     // SAFETY: the caller's own arguments.
-    named(&[Name::Made(libc::AT_FDCWD, to)], || unsafe {
-        libc::link(from, to)
-    })
+    named(&names, || unsafe { libc::link(from, to) })
 }
 
 unsafe extern "C" fn symlink(from: *const c_char, to: *const c_char) -> c_int {

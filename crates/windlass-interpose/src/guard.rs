@@ -8,8 +8,8 @@
 use core::ffi::{CStr, c_int};
 
 use windlass_layout::hook::{
-    Ahead, Change, FileKey, Memory, System, copy_ahead, is_noting, is_tracked, note_file,
-    note_path, spoil_journal,
+    Ahead, Change, FileKey, Memory, System, copy_ahead, is_mapping, is_noting, is_tracked,
+    mark_changed, note_file, note_path, spoil_journal,
 };
 
 use crate::graves;
@@ -49,7 +49,7 @@ impl Entered {
 
     /// Whether anybody wants to know which files change.
     fn is_watched(&self) -> bool {
-        self.has_snapshots() || is_noting(self.memory)
+        self.has_snapshots() || is_noting(self.memory) || is_mapping(self.memory)
     }
 
     /// Preserves what a write of `bytes` bytes changes. Without an offset it is at the position of
@@ -65,6 +65,10 @@ impl Entered {
         let from = offset.or_else(|| position(fd));
         let from = from.and_then(|from| u64::try_from(from).ok());
         let to = from.map(|from| from.saturating_add(bytes as u64));
+        // What lies between the end and the write becomes zeros. What is appended begins there.
+        let start = from.unwrap_or(u64::MAX).min(stat.bytes);
+        let end = to.unwrap_or(stat.bytes.saturating_add(bytes as u64));
+        mark_changed(self.memory, key, start, end);
         if is_noting(self.memory) && to.is_none_or(|to| to > stat.bytes) {
             note_file(self.memory, key);
         }
@@ -78,22 +82,31 @@ impl Entered {
 
     /// Preserves everything from a byte on: the length changes.
     pub(crate) fn before_cut(&self, fd: c_int, length: i64) {
-        let Some(key) = self.before_growth(fd) else {
+        let Ok(from) = u64::try_from(length) else {
             return;
         };
-        if let Ok(from) = u64::try_from(length)
-            && is_tracked(self.memory, key)
-        {
+        let Some(key) = self.before_length(fd, from) else {
+            return;
+        };
+        if is_tracked(self.memory, key) {
             self.keep(Changed { fd, key }, from, u64::MAX);
         }
     }
 
-    /// The length of an open file changes, and what it has stays.
-    pub(crate) fn before_growth(&self, fd: c_int) -> Option<FileKey> {
+    /// An open file may become longer, up to a range of bytes, and what it has stays.
+    pub(crate) fn before_growth(&self, fd: c_int, offset: i64, bytes: i64) {
+        if let Ok(to) = u64::try_from(offset.saturating_add(bytes)) {
+            self.before_length(fd, to);
+        }
+    }
+
+    /// The length of an open file changes.
+    fn before_length(&self, fd: c_int, length: u64) -> Option<FileKey> {
         if !self.is_watched() {
             return None;
         }
         let stat = system::stat_of(fd).filter(|stat| stat.is_regular)?;
+        self.mark_between(&stat, length);
         note_file(self.memory, stat.key);
         if is_tracked(self.memory, stat.key) {
             self.note(stat.key);
@@ -129,6 +142,23 @@ impl Entered {
         }
     }
 
+    /// Marks what a file loses or gains with another length.
+    fn mark_between(&self, stat: &system::Stat, length: u64) {
+        let (from, to) = (stat.bytes.min(length), stat.bytes.max(length));
+        mark_changed(self.memory, stat.key, from, to);
+    }
+
+    /// A file gets another name. What an earlier backup had under that name was another file.
+    pub(crate) fn before_arrival(&self, directory: c_int, path: &CStr) {
+        if !is_mapping(self.memory) {
+            return;
+        }
+        let stat = system::stat_below(directory, path).filter(|stat| stat.is_regular);
+        if let Some(stat) = stat {
+            self.mark_between(&stat, 0);
+        }
+    }
+
     /// Tells that the call changes a file of a snapshot, or its names.
     fn note(&self, key: FileKey) {
         let Some(now) = system::now() else { return };
@@ -148,6 +178,12 @@ impl Entered {
 
     /// Preserves everything of the file at a path from a byte on.
     pub(crate) fn before_cut_at(&self, path: &CStr, length: i64) {
+        if is_mapping(self.memory)
+            && let Some(stat) = system::stat_at(path).filter(|stat| stat.is_regular)
+            && let Ok(length) = u64::try_from(length)
+        {
+            self.mark_between(&stat, length);
+        }
         if self.tracked_at(path).is_none() {
             return;
         }

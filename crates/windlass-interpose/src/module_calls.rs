@@ -19,6 +19,9 @@ pub(crate) unsafe extern "C" fn renameat2(
     flags: c_uint,
 ) -> c_int {
     let names = [
+        // One of the flags makes both change places.
+        Name::Shared(from_directory, from),
+        Name::Shared(to_directory, to),
         Name::Lost(from_directory, from),
         Name::Lost(to_directory, to),
     ];
@@ -35,8 +38,12 @@ pub(crate) unsafe extern "C" fn linkat(
     to: *const c_char,
     flags: c_int,
 ) -> c_int {
+    let names = [
+        Name::Shared(from_directory, from),
+        Name::Made(to_directory, to),
+    ];
     // SAFETY: the caller's own arguments.
-    named(&[Name::Made(to_directory, to)], || unsafe {
+    named(&names, || unsafe {
         libc::linkat(from_directory, from, to_directory, to, flags)
     })
 }

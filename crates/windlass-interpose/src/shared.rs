@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use windlass_layout::hook::{
     AREA_BYTES_AT, CLUSTER_BYTES_AT, CONTROL_BYTES, CONTROL_DIRECTORY, CONTROL_NAME_BYTES,
     CONTROL_TOLD_BYTES, Cause, FOREIGN_BYTES_AT, Fault, FileKey, MAGIC, Memory, Moment, Process,
-    Stamp, VERSION, begin_changes, is_durable, lose_all, set_last_change,
+    Stamp, VERSION, begin_changes, end_map, is_durable, lose_all, set_last_change,
 };
 
 use crate::system::{self, Patience};
@@ -89,6 +89,7 @@ fn this_thread() -> libc::pthread_t {
 pub(crate) fn cannot_see() {
     system::say(b"windlass: every snapshot is lost: a module cannot be changed\n");
     if let Some(memory) = memory() {
+        end_map(memory);
         let (cause, errno) = (Cause::Unseen, 0);
         lose_all(memory, Fault { cause, errno }, saved::forget);
     }
@@ -271,9 +272,10 @@ fn header_bytes() -> [u8; 8] {
 }
 
 /// Begins to see the server's writes. If somebody else wrote since the last server with the hook,
-/// every snapshot is lost.
+/// every snapshot is lost. The map of changes is, in any case.
 pub(crate) fn begin() {
     let Some(memory) = memory() else { return };
+    end_map(memory);
     memory.note_start();
     THREAD.store(this_thread(), Ordering::Relaxed);
     // SAFETY: the server has one thread, and no call of it is under way.

@@ -26,6 +26,7 @@
 mod ahead;
 mod cell;
 mod chain;
+mod changed;
 mod journal;
 mod limits;
 mod lock;
@@ -40,6 +41,10 @@ mod writer;
 
 pub use ahead::{Ahead, copy_ahead, lose_ahead, settle_ahead};
 pub use chain::{Moved, Unpublished, claim, drain, merge, publish, release, unlink};
+pub use changed::{
+    MapMark, MapShape, begin_map, end_map, forget_map, is_changed, is_mapping, map_extent,
+    map_mark, mark_changed, next_generation,
+};
 pub use journal::{
     JOURNAL_ENTRY_WORDS, JOURNAL_PATH_BYTES_MAX, Noted, begin_journal, end_journal, is_noting,
     journal_extent, note_file, note_path, read_journal, spoil_journal,

@@ -16,6 +16,7 @@ mod mirror;
 mod outcome;
 mod request;
 mod stripes;
+pub(crate) mod witness;
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
@@ -274,8 +275,14 @@ impl Job<'_> {
         let base = base.and_then(Result::ok);
         let base_id = base.as_ref().map(|base| base.set_id());
         let options = self.options_json(&plan);
+        let is_kept = !devices::keep_nothing(&self.request.to);
+        let (witness, unseen) = match witness::of(&cluster.facts().data_directory) {
+            Ok(witness) => (witness.filter(|_| is_kept), None),
+            Err(why) => (None, Some(why)),
+        };
         let request = ClusterRequest {
             options: options.clone(),
+            witness,
             chain: base.map(|base| Chain {
                 backup_type: self.request.backup_type,
                 base,
@@ -297,15 +304,7 @@ impl Job<'_> {
         let warnings = warnings.chain(of_pages(outcome.report.pages));
         let instead = instead.or(outcome.instead.map(|fault| fault.to_string()));
         let warnings = warnings.chain(of_instead(instead));
-        let earlier = outcome.facts.earlier_windows.iter();
-        let windows = earlier.map(|window| Remark::AnotherWindow {
-            cause: window.cause.clone(),
-        });
-        let spaces = outcome.facts.tablespaces.iter();
-        let in_place = spaces.filter(|space| space.is_in_place());
-        let in_place = in_place.map(|space| Remark::TablespaceInPlace {
-            name: space.name.clone(),
-        });
+        let remarks = outcome::of_cluster(&outcome.facts, outcome.unseen.or(unseen));
         let is_chained = outcome.backup_type != BackupType::Full;
         Ok(Sealed {
             report: outcome.report,
@@ -314,7 +313,7 @@ impl Job<'_> {
             database: to_json(&outcome.facts),
             places,
             warnings: Warnings::new(warnings, &self.request.accept),
-            remarks: windows.chain(in_place).collect(),
+            remarks,
             options,
             end,
         })

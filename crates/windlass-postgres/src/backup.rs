@@ -76,6 +76,8 @@ pub struct BackupOutcome {
     pub backup_type: BackupType,
     /// Why it is a full one although it was to build on a base.
     pub instead: Option<ChainFault>,
+    /// Why nobody was asked who saw all writes, although somebody was to be.
+    pub unseen: Option<String>,
 }
 
 impl Cluster {
@@ -111,6 +113,9 @@ impl Cluster {
             databases,
             hints_logged: self.facts.data_checksums || hints == "on",
             instead: None,
+            mark: None,
+            changes_from: None,
+            unseen: None,
             spaces: known.collect(),
         };
         let outcome = backup.run(run);
@@ -138,6 +143,7 @@ impl Backup<'_> {
         let known = self.known_directories()?;
         let (time, moment) = (self.session.now()?, Moment::now());
         let (start_lsn, pin) = self.start(&run, &mut warnings)?;
+        self.begin_mark()?;
         let begun = Begun {
             start_lsn,
             time,
@@ -302,6 +308,7 @@ impl Backup<'_> {
             facts: database,
             backup_type,
             instead: self.instead.clone(),
+            unseen: self.unseen.clone(),
         })
     }
 
@@ -344,6 +351,8 @@ impl Backup<'_> {
             hints_logged: self.hints_logged,
             log_surveyed: true,
             crash_lsn: None,
+            change_mark: self.mark.clone(),
+            changes_from: self.changes_from.map(str::to_owned),
             restored: cluster.restored.clone(),
         }
     }

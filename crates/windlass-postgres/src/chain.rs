@@ -24,6 +24,7 @@ use crate::lsn::{Lsn, Segment, Timeline};
 use crate::origin::is_from_past;
 use crate::wal::ends::log_ends;
 use crate::wal::{WalRange, parse_history, ranges};
+use crate::witness::ChangeMark;
 pub use fault::ChainFault;
 
 /// An earlier set on which a backup can build.
@@ -92,6 +93,11 @@ impl ChainBase {
     /// Whether hint bits were logged when it was made.
     pub(crate) fn hints_logged(&self) -> bool {
         self.facts.hints_logged || self.facts.checksums.enabled
+    }
+
+    /// The point since which somebody may have seen all writes.
+    pub(crate) fn change_mark(&self) -> Option<&ChangeMark> {
+        self.facts.change_mark.as_ref()
     }
 
     pub(crate) fn file(&self, path: &[u8]) -> Option<&BaseFile> {

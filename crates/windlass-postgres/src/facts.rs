@@ -12,6 +12,7 @@ use crate::tablespace::TABLESPACE_LINKS;
 use crate::wal::WalRange;
 use crate::warning::Warning;
 use crate::windows::EarlierWindow;
+use crate::witness::ChangeMark;
 
 /// The `kind` that marks a set as one of a PostgreSQL cluster.
 pub const KIND: &str = "postgresql";
@@ -243,6 +244,14 @@ pub struct DatabaseFacts {
     /// begins. No page is newer than this position. Other sets do not have this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crash_lsn: Option<Lsn>,
+    /// The write hook has seen every write since this point, which is before everything in the set.
+    /// Other sets do not have this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change_mark: Option<ChangeMark>,
+    /// What said which blocks changed since the base: `summaries`, `map` or `pages`. Full sets do
+    /// not have this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes_from: Option<String>,
 }
 
 impl DatabaseFacts {

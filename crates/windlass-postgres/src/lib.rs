@@ -69,6 +69,7 @@ mod users;
 mod wal;
 mod warning;
 mod windows;
+mod witness;
 mod written;
 
 pub use activity::ServerCounters;
@@ -109,8 +110,9 @@ pub use relations::{
 };
 pub use replication::{ReplicationSession, ReplicationSystem, Streamed};
 pub use restore::{
-    Kept, OverCluster, Recovery, RecoveryAction, RecoveryPoint, RecoveryTimeline, RestorePlan,
-    RestoreRequest, TablespacePlan, check_image, check_set, check_unoccupied, manifest_of_image,
+    Kept, OverCluster, Recovery, RecoveryAction, RecoveryPoint, RecoveryTimeline,
+    RestorePlan, RestoreRequest, TablespacePlan, check_image, check_set, check_unoccupied,
+    manifest_of_image,
 };
 pub use rights::{Right, Rights};
 pub use stopped::StoppedCluster;
@@ -125,4 +127,5 @@ pub use wal::source::{LogSource, SegmentFiles};
 pub use wal::{LogEnd, WalRange, parse_history};
 pub use warning::Warning;
 pub use windows::{EarlierWindow, WindowCause};
+pub use witness::{ChangeMark, ChangeWitness};
 pub use written::WrittenLog;

@@ -12,6 +12,7 @@
 //! - A page that is given out is the page of the snapshot, or there is an error.
 
 mod atomic;
+mod changed;
 mod control;
 mod create;
 mod durable;
@@ -39,6 +40,7 @@ mod store;
 mod taken;
 mod untouched;
 
+pub use changed::ChangeMap;
 pub use create::{HookMade, HookRequest, HookStart, create};
 pub use error::HookError;
 pub use image::HookImage;

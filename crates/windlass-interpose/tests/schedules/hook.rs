@@ -8,6 +8,8 @@ mod ahead;
 mod cell;
 #[path = "../../../windlass-layout/src/hook/chain.rs"]
 mod chain;
+#[path = "../../../windlass-layout/src/hook/changed.rs"]
+mod changed;
 #[path = "../../../windlass-layout/src/hook/journal.rs"]
 mod journal;
 #[path = "../../../windlass-layout/src/hook/limits.rs"]
@@ -29,6 +31,9 @@ mod writer;
 
 pub use ahead::{Ahead, copy_ahead, settle_ahead};
 pub use chain::{Moved, Unpublished, claim, drain, merge, publish, release, unlink};
+pub use changed::{
+    MapMark, MapShape, begin_map, end_map, is_changed, mark_changed, next_generation,
+};
 pub use journal::{
     JOURNAL_ENTRY_WORDS, Noted, begin_journal, end_journal, note_file, note_path, read_journal,
 };

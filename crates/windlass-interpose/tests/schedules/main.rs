@@ -16,6 +16,7 @@ use shuttle::{Config, Runner};
 
 mod ahead;
 mod chain;
+mod changed;
 mod death;
 mod hook;
 mod names;

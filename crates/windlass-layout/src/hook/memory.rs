@@ -12,7 +12,7 @@ use crate::sync::{
 /// The first word: the memory is that of a write hook.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"WLHK");
 /// The version of this layout.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// How many snapshots a database can have.
 pub const SNAPSHOTS_MAX: u32 = SNAPSHOTS;
 /// The length of the memory's file. Only what is in use of it takes memory.
@@ -24,6 +24,12 @@ const VERSION_AT: usize = 1;
 const FOREIGN_AT: usize = 2;
 /// Where that word is, in bytes.
 pub const FOREIGN_BYTES_AT: u64 = FOREIGN_AT as u64 * 4;
+/// Where the map of changes begins, in pages of memory.
+pub(super) const MAP_AT: usize = 3;
+pub(super) const MAP_SHAPE_AT: usize = 4;
+pub(super) const GENERATION_AT: usize = 5;
+/// Two words.
+pub(super) const EPOCH_AT: usize = 6;
 const PAGE_BYTES_AT: usize = 8;
 const STARTS_AT: usize = 9;
 const CONTROL_CRC_AT: usize = 10;

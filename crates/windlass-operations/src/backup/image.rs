@@ -120,6 +120,10 @@ impl FixedSource {
                 let mut facts = set.description().facts.database.clone();
                 let ids: Vec<_> = set.links().map(|set| set.set_id().to_string()).collect();
                 facts["merged"] = ids.into();
+                // A full set has no base since which something changed.
+                if let Some(facts) = facts.as_object_mut() {
+                    facts.remove("changes_from");
+                }
                 facts
             }
         }

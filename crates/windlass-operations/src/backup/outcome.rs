@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use windlass_engine::RunReport;
 use windlass_engine::media::BackupType;
 use windlass_object::is_in_bucket;
-use windlass_postgres::WindowCause;
+use windlass_postgres::{DatabaseFacts, WindowCause};
 
 use super::mirror::Mirrored;
 use crate::foretold::Judgement;
@@ -62,6 +62,11 @@ pub enum Remark {
         /// Its name.
         name: String,
     },
+    /// PostgreSQL: the map of changes of the write hook could not be used.
+    NoMapOfChanges {
+        /// Why.
+        why: String,
+    },
     /// SQLite in WAL mode: writers were never blocked.
     WritersWentOn,
     /// SQLite in rollback mode: writers were locked out for this many seconds.
@@ -73,6 +78,20 @@ pub enum Remark {
         /// Whether the user accepted it.
         accepted: bool,
     },
+}
+
+/// What is to be said of a backup of a cluster: also why the map of changes was not used.
+pub(super) fn of_cluster(facts: &DatabaseFacts, unseen: Option<String>) -> Vec<Remark> {
+    let windows = facts.earlier_windows.iter();
+    let windows = windows.map(|window| Remark::AnotherWindow {
+        cause: window.cause.clone(),
+    });
+    let in_place = facts.tablespaces.iter().filter(|it| it.is_in_place());
+    let in_place = in_place.map(|space| Remark::TablespaceInPlace {
+        name: space.name.clone(),
+    });
+    let unseen = unseen.map(|why| Remark::NoMapOfChanges { why });
+    windows.chain(in_place).chain(unseen).collect()
 }
 
 /// Where the stripes are that can be read again.

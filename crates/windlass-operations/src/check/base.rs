@@ -8,7 +8,7 @@ use windlass_engine::{OpenSet, Outputs, show_size};
 use windlass_postgres::{ChainBase, Cluster, ExpectedChanges};
 use windlass_sqlite::Database;
 
-use crate::backup::{BackupRequest, BaseSearch, Basis};
+use crate::backup::{BackupRequest, BaseSearch, Basis, witness};
 use crate::caller::Caller;
 use crate::checks::Checks;
 use crate::devices::DeviceName;
@@ -29,7 +29,8 @@ pub(super) fn of_cluster(
     let kept = OnceCell::new();
     let search = search((caller, request), &devices, &kept);
     let base = found(checks, request, search.base_of_cluster(cluster, outputs))?;
-    match cluster.expect_changes(&base) {
+    let witness = witness::of(&cluster.facts().data_directory).unwrap_or_default();
+    match cluster.expect_changes(&base, witness) {
         Err(error) => {
             checks.failure("base", error);
             None
@@ -119,9 +120,14 @@ fn words(base: &Arc<ChainBase>, changes: ExpectedChanges) -> String {
         format!("{:?}", base.backup_type()).to_lowercase(),
     );
     let read = show_size(changes.read_bytes);
-    match changes.is_exact {
-        true => format!("builds on set {id} ({kind}): reads about {read}, by the WAL summaries"),
-        false => format!(
+    match changes.by {
+        "summaries" => {
+            format!("builds on set {id} ({kind}): reads about {read}, by the WAL summaries")
+        }
+        "map" => {
+            format!("builds on set {id} ({kind}): reads about {read}, by the map of the write hook")
+        }
+        _ => format!(
             "builds on set {id} ({kind}): reads {read}, and stores the pages that have changed"
         ),
     }

@@ -181,6 +181,7 @@ impl Bracket {
         let linked = files.tablespaces();
         let named = oids_of_map(&stopped.tablespace_map);
         let cause = survey(&self.cluster, &files.listing, range, &segments, self.began)?
+            .cause
             .or_else(|| unlisted(&named, &linked.iter().copied().collect()));
         let history = log::history_files(&self.cluster, &label, &ranges)?;
         let tablespaces = self.tablespaces(&linked)?;
@@ -256,6 +257,8 @@ pub(super) fn facts_of(cluster: &ClusterFacts, label: &str) -> DatabaseFacts {
         restored: cluster.restored.clone(),
         log_surveyed: false,
         crash_lsn: None,
+        change_mark: None,
+        changes_from: None,
     }
 }
 

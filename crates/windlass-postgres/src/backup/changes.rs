@@ -12,14 +12,20 @@
 //! - Else its blocks that the log names are taken, and each block behind the shortest that the
 //!   relation has been, or behind the end of the base's file.
 //!
-//! PostgreSQL 14 to 16 have no summaries. There all main forks are read, and a page is left out if
-//! its header says that it was last changed before the base began. That holds only if hint bits are
-//! logged. A page without a position may be one of zeros that nobody logged, so it is taken. A copy
-//! of a database's files keeps the positions of its template, so a database whose PG_VERSION is not
-//! the one that the base has is whole.
+//! If a witness saw all writes to the files, its word replaces the log: what was not written since
+//! the base began is what the base has, whatever wrote it and whether it was logged.
+//!
+//! PostgreSQL 14 to 16 have no summaries. Without a witness, all main forks are read, and a page is
+//! left out if its header says that it was last changed before the base began. That holds only if
+//! hint bits are logged. A page without a position may be one of zeros that nobody logged, so it is
+//! taken. A copy of a database's files keeps the positions of its template, so a database whose
+//! PG_VERSION is not the one that the base has is whole.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use windlass_media::FileNo;
@@ -31,6 +37,7 @@ use crate::names::{Fork, RelationFile, is_relation_directory};
 use crate::summaries::blocks::{ChangedBlocks, RelationKey};
 use crate::tablespace::{DEFAULT_TABLESPACE, GLOBAL_TABLESPACE};
 use crate::wal::effects::DatabaseDirectory;
+use crate::witness::{ChangeMark, ChangeWitness};
 
 /// What changed since the base.
 pub(super) struct Changes {
@@ -48,6 +55,26 @@ pub(super) enum Proof {
     Blocks(ChangedBlocks),
     /// The pages say it. These directories have been those of the same databases all the time.
     Pages(HashSet<Vec<u8>>),
+    /// Somebody saw all writes.
+    Witnessed(Witnessed),
+}
+
+/// Whoever saw all writes to the files below a data directory since the base began.
+pub(super) struct Witnessed {
+    pub(super) witness: Arc<dyn ChangeWitness>,
+    pub(super) since: ChangeMark,
+    pub(super) root: PathBuf,
+}
+
+impl Proof {
+    /// The name of this answer in the facts of a set.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Blocks(_) => "summaries",
+            Self::Pages(_) => "pages",
+            Self::Witnessed(_) => "map",
+        }
+    }
 }
 
 /// What of a file goes into the set.
@@ -138,6 +165,15 @@ impl Changes {
                     limit,
                 });
             }
+            Proof::Witnessed(witnessed) => {
+                let limit = blocks.min(base_blocks);
+                let path = witnessed.root.join(OsStr::from_bytes(path));
+                let found = std::fs::metadata(&path).ok()?;
+                let look = (limit, self.block_bytes);
+                let seen = (&*path, &found);
+                let changed = witnessed.witness.changed(&witnessed.since, seen, look);
+                return self.parts(base_file.file, (limit, blocks), changed.into_iter(), bytes);
+            }
             _ => return None,
         };
         let first = u64::from(segment) * self.segment_blocks;
@@ -145,17 +181,27 @@ impl Changes {
         let limit = changes.and_then(|changes| changes.limit());
         let limit = limit.map_or(u64::MAX, |limit| u64::from(limit).saturating_sub(first));
         let limit = limit.min(base_blocks).min(blocks);
+        let listed = changes.map(|changes| changes.blocks_in(first..first + limit));
+        let listed = listed.unwrap_or_default().into_iter();
+        let listed = listed.map(|block| block - first);
+        self.parts(base_file.file, (limit, blocks), listed, bytes)
+    }
+
+    /// These blocks below a limit, and everything from there on; `None` if that is the whole file.
+    fn parts(
+        &self,
+        base_file: FileNo,
+        (limit, blocks): (u64, u64),
+        changed: impl Iterator<Item = u64>,
+        bytes: u64,
+    ) -> Option<Share> {
         if limit == 0 {
             return None;
         }
-        let listed = changes.map(|changes| changes.blocks_in(first..first + limit));
-        let listed = listed.unwrap_or_default().into_iter();
-        let ranges = self.ranges(listed.map(|block| block - first).chain(limit..blocks));
-        let limit = limit * self.block_bytes;
         let share = Share::Parts {
-            base_file: base_file.file,
-            limit,
-            ranges,
+            base_file,
+            limit: limit * self.block_bytes,
+            ranges: self.ranges(changed.chain(limit..blocks)),
         };
         (share.bytes(bytes) < bytes).then_some(share)
     }

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::changes::{Changes, Proof};
+use super::changes::{Changes, Proof, Witnessed};
 use super::since::SUMMARIES_SINCE;
 use crate::chain::{ChainBase, ChainFault};
 use crate::cluster::{Cluster, open};
@@ -16,6 +16,7 @@ use crate::session::Session;
 use crate::summaries::blocks::ChangedBlocks;
 use crate::summaries::{self, Uncovered};
 use crate::wal::WalRange;
+use crate::witness::ChangeWitness;
 use crate::written::reached;
 
 /// What a backup would take that builds on an earlier set.
@@ -23,9 +24,9 @@ use crate::written::reached;
 pub struct ExpectedChanges {
     /// Bytes of files that would be read, without the log.
     pub read_bytes: u64,
-    /// Whether no more is stored than what is read and has changed: without summaries, everything
-    /// is read and the pages say themselves whether they have.
-    pub is_exact: bool,
+    /// What says which blocks changed: `summaries`, `map` (a witness saw all writes) or `pages`
+    /// (everything is read, and the pages say themselves whether they have changed).
+    pub by: &'static str,
 }
 
 impl Cluster {
@@ -33,6 +34,7 @@ impl Cluster {
     pub fn expect_changes(
         &mut self,
         base: &Arc<ChainBase>,
+        witness: Option<Arc<dyn ChangeWitness>>,
     ) -> Result<Result<ExpectedChanges, ChainFault>, PostgresError> {
         let mut opened = None;
         let session = match &mut self.session {
@@ -41,9 +43,18 @@ impl Cluster {
         };
         let facts = &self.facts;
         let listing = scan(&ScanRules::of(facts))?.listing;
-        let proof = match facts.major() < SUMMARIES_SINCE {
-            true => of_pages(facts.major(), facts.data_checksums, base, session)?,
-            false => {
+        let witnessed = witness
+            .zip(base.change_mark().cloned())
+            .filter(|(witness, since)| witness.has_seen(since))
+            .map(|(witness, since)| Witnessed {
+                witness,
+                since,
+                root: facts.data_directory.clone(),
+            });
+        let proof = match (witnessed, facts.major() < SUMMARIES_SINCE) {
+            (Some(witnessed), _) => Ok(Proof::Witnessed(witnessed)),
+            (None, true) => of_pages(facts.major(), facts.data_checksums, base, session)?,
+            (None, false) => {
                 let end = reached(session)?;
                 let ranges = base.path_to(&facts.data_directory, (facts.timeline, end));
                 match ranges {
@@ -68,7 +79,7 @@ impl Cluster {
             });
             ExpectedChanges {
                 read_bytes: read.sum(),
-                is_exact: changes.scans_since().is_none(),
+                by: changes.proof.name(),
             }
         }))
     }

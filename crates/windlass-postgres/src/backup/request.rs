@@ -6,6 +6,7 @@ use windlass_media::BackupType;
 
 use crate::chain::ChainBase;
 use crate::error::PostgresError;
+use crate::witness::ChangeWitness;
 
 /// The server takes labels as long as its longest path. A line break in a label would forge a line
 /// of backup_label.
@@ -33,6 +34,8 @@ pub struct BackupRequest {
     pub verify_checksums: bool,
     /// What it builds on; nothing for a full backup.
     pub chain: Option<Chain>,
+    /// Who sees every write to the cluster's files, if anybody does.
+    pub witness: Option<Arc<dyn ChangeWitness>>,
     /// Name and version of the program, for the set's facts.
     pub tool: String,
     /// The options as the user gave them, for the set's facts.
@@ -46,6 +49,7 @@ impl Default for BackupRequest {
             fast_checkpoint: true,
             verify_checksums: true,
             chain: None,
+            witness: None,
             tool: concat!("windlass ", env!("CARGO_PKG_VERSION")).into(),
             options: serde_json::Value::Null,
         }

@@ -10,6 +10,7 @@ use crate::facts::{ClusterFacts, Tablespace};
 use crate::listing::Moment;
 use crate::lsn::Lsn;
 use crate::session::Session;
+use crate::witness::ChangeMark;
 
 pub(super) struct Backup<'a> {
     pub(super) conninfo: &'a Conninfo,
@@ -21,6 +22,12 @@ pub(super) struct Backup<'a> {
     pub(super) hints_logged: bool,
     /// Why everything is read although the backup was to build on a base.
     pub(super) instead: Option<ChainFault>,
+    /// The point from which on the witness sees all writes as later than the set.
+    pub(super) mark: Option<ChangeMark>,
+    /// What said what changed, for the facts of the set.
+    pub(super) changes_from: Option<&'static str>,
+    /// Why the witness could not be asked.
+    pub(super) unseen: Option<String>,
     /// Every tablespace that existed at the beginning or at the stop of a window, by number.
     pub(super) spaces: BTreeMap<u32, Tablespace>,
 }

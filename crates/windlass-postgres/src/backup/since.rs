@@ -9,15 +9,17 @@ use std::time::{Duration, Instant};
 
 use windlass_engine::BackupRun;
 
-use super::changes::{Changes, Proof};
+use super::changes::{Changes, Proof, Witnessed};
 use super::running::Backup;
 use crate::chain::{ChainBase, ChainFault};
-use crate::control::Control;
+use crate::control::{CONTROL_BYTES, CONTROL_PATH, Control};
 use crate::error::PostgresError;
 use crate::lsn::{Lsn, Timeline};
+use crate::scan::{ScanRules, scan};
 use crate::summaries::blocks::ChangedBlocks;
 use crate::summaries::{self, Uncovered};
 use crate::wal::WalRange;
+use crate::witness::{ChangeMark, ChangeWitness};
 
 /// The first version that writes summaries.
 pub(super) const SUMMARIES_SINCE: u32 = 17;
@@ -41,13 +43,16 @@ impl Backup<'_> {
         let (base, is_strict) = (Arc::clone(&chain.base), chain.is_strict);
         let at = (control.checkpoint_timeline, start);
         match self.proof(run, &base, at) {
-            Ok(proof) => Ok(Some(Changes {
-                base,
-                timeline: at.0,
-                proof,
-                block_bytes: self.cluster.block_bytes.into(),
-                segment_blocks: self.cluster.relation_segment_blocks.into(),
-            })),
+            Ok(proof) => {
+                self.changes_from = Some(proof.name());
+                Ok(Some(Changes {
+                    base,
+                    timeline: at.0,
+                    proof,
+                    block_bytes: self.cluster.block_bytes.into(),
+                    segment_blocks: self.cluster.relation_segment_blocks.into(),
+                }))
+            }
             Err(PostgresError::Chain(fault)) if !is_strict => {
                 self.instead = Some(fault);
                 Ok(None)
@@ -66,6 +71,9 @@ impl Backup<'_> {
         let ranges = base.path_to(&self.cluster.data_directory, at);
         let ranges = ranges.map_err(PostgresError::Chain)?;
         let major = self.cluster.major();
+        if let Some(witnessed) = self.witnessed(base) {
+            return Ok(Proof::Witnessed(witnessed));
+        }
         if major < SUMMARIES_SINCE {
             let which = match (base.hints_logged(), self.hints_logged) {
                 (true, true) => return Ok(Proof::Pages(HashSet::new())),
@@ -75,15 +83,82 @@ impl Backup<'_> {
             let unlogged = ChainFault::HintsUnlogged { major, which };
             return Err(PostgresError::Chain(unlogged));
         }
-        let summarizes: String = self.session.value(
-            "ask for summarize_wal",
-            "SELECT current_setting('summarize_wal')",
-        )?;
-        if summarizes != "on" {
+        if !self.summarizes()? {
             return Err(PostgresError::Chain(ChainFault::SummariesOff));
         }
         run.progress().set_phase("waiting for WAL summaries");
         self.summaries(run, &ranges).map(Proof::Blocks)
+    }
+
+    /// Whether the server writes down itself which blocks changed.
+    fn summarizes(&mut self) -> Result<bool, PostgresError> {
+        if self.cluster.major() < SUMMARIES_SINCE {
+            return Ok(false);
+        }
+        let summarizes: String = self.session.value(
+            "ask for summarize_wal",
+            "SELECT current_setting('summarize_wal')",
+        )?;
+        Ok(summarizes == "on")
+    }
+
+    /// Lets the witness see all writes from now on as later than this backup, if one is needed:
+    /// each write costs the server a little then. Call it before the first file is read, and behind
+    /// the checkpoint of the start: what that writes is in the files then.
+    pub(super) fn begin_mark(&mut self) -> Result<(), PostgresError> {
+        let Some(witness) = self.request.witness.as_deref() else {
+            return Ok(());
+        };
+        let chain = self.request.chain.as_ref();
+        let base = chain.and_then(|chain| chain.base.change_mark());
+        let is_asked = base.is_some_and(|since| witness.has_seen(since));
+        if !is_asked && self.summarizes()? {
+            return Ok(());
+        }
+        let rules = ScanRules::of(self.cluster);
+        // A scan that fails now fails again when its files are needed.
+        let mut bytes = || scan(&rules).map_or(0, |found| found.listing.total_bytes());
+        match witness.begin(&mut bytes) {
+            Ok(mark) => self.mark = Some(mark),
+            Err(why) => self.unseen = Some(why),
+        }
+        Ok(())
+    }
+
+    /// The witness of all that changed since the base.
+    fn witnessed(&mut self, base: &ChainBase) -> Option<Witnessed> {
+        // It sees what is written now.
+        self.mark.as_ref()?;
+        let witness = self.request.witness.as_ref()?;
+        let since = base.change_mark()?;
+        if !witness.has_seen(since) {
+            self.unseen =
+                Some("it began after the base, because the server has started since".into());
+            return None;
+        }
+        if !self.sees_control(witness.as_ref(), since) {
+            self.unseen = Some("it does not show what the server has just written".into());
+            return None;
+        }
+        Some(Witnessed {
+            witness: Arc::clone(witness),
+            since: since.clone(),
+            root: self.cluster.data_directory.clone(),
+        })
+    }
+
+    /// Whether the witness saw that the checkpoint of this backup's start changed pg_control. If it
+    /// knows files by other numbers than the server does, it sees nothing. A standby makes no
+    /// checkpoint.
+    fn sees_control(&self, witness: &dyn ChangeWitness, since: &ChangeMark) -> bool {
+        let path = self.cluster.data_directory.join(CONTROL_PATH);
+        let is_seen = |found| {
+            let whole = (1, CONTROL_BYTES as u64);
+            !witness
+                .changed(since, (path.as_path(), &found), whole)
+                .is_empty()
+        };
+        self.cluster.standby || std::fs::metadata(&path).is_ok_and(is_seen)
     }
 
     /// Waits until the summaries cover these ranges, and reads them.

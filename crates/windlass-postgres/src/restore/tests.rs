@@ -48,6 +48,8 @@ fn facts() -> DatabaseFacts {
         hints_logged: true,
         log_surveyed: true,
         crash_lsn: None,
+        change_mark: None,
+        changes_from: None,
         restored: String::new(),
     }
 }
@@ -114,6 +116,7 @@ fn plan(
         delta: false,
         force: false,
         into: into.into(),
+        left_out: LeftOut::default(),
         tablespace_map: map,
         keep: Kept::default(),
         id: RestoreId([7; 16]),

@@ -10,7 +10,7 @@ use std::fs::{File, OpenOptions};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use windlass_image::layout::hook::{
     AREA_BYTES_AT, CONTROL_BYTES, Cause, Change, Fault, Memory, Phase, Process, SNAPSHOTS_MAX,
-    Snapshot, is_durable, journal_extent, lose_all,
+    Snapshot, is_durable, journal_extent, lose_all, map_extent,
 };
 
 use super::control::{Control, Patience};
@@ -80,14 +80,15 @@ impl<'a> Locked<'a> {
         entries.filter(|snapshot| snapshot.state() != Phase::Free)
     }
 
-    /// Allocates words of zeros that no snapshot uses.
+    /// Allocates words of zeros that nobody uses.
     pub(crate) fn allocate(&self, words: u64, besides: &[Extent]) -> Result<Extent, HookError> {
         let used = self.snapshots().flat_map(|snapshot| {
             let extents = snapshot.extents();
             extents.map(|(at, words)| Extent { at, words })
         });
         let journal = journal_extent(self.memory()).map(|(at, words)| Extent { at, words });
-        let used = used.chain(journal);
+        let map = map_extent(self.memory()).map(|(at, words)| Extent { at, words });
+        let used = used.chain(journal).chain(map);
         let mut used: Vec<_> = used.chain(besides.iter().copied()).collect();
         used.retain(|extent| extent.words > 0);
         used.sort_unstable_by_key(|extent| extent.at);

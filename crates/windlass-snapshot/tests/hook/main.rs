@@ -9,6 +9,7 @@
 mod ahead;
 mod census;
 mod chain;
+mod changed;
 mod content;
 mod durable;
 mod failure;

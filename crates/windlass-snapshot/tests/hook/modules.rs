@@ -9,6 +9,7 @@ use std::process::Command;
 use windlass_snapshot::hook::{self, HookError, HookStart};
 use windlass_testkit::postgres::{DEFAULT_BIN, succeed};
 
+use crate::changed::Watched;
 use crate::support::{Source, sums};
 
 /// A module of PostgreSQL 15 that writes over the first page of the file that is named in a file of
@@ -109,11 +110,13 @@ fn what_modules_write_themselves_is_preserved() {
     }
     let snapshot = source.snapshot("one");
     let before = sums(&snapshot.directory);
+    let watched = Watched::begin(&source);
     overwrite(&source, "early", &before_hook, "a");
     overwrite(&source, "late", &late, "b");
     overwrite(&source, "bound", &bound, "c");
     assert!(sums(&snapshot.directory) == before);
     assert!(hook::state(&snapshot.directory).unwrap().lost.is_none());
+    watched.assert_named();
     let second = source.snapshot("two");
     let differing = sums(&second.directory)
         .iter()

@@ -2,12 +2,13 @@
 //! no snapshot does.
 //!
 //! It takes as long as the tests themselves, about half a minute, because nothing else makes the
-//! server change files in so many ways.
+//! server change files in so many ways. The map of changes names all that they changed.
 
 use windlass_snapshot::hook::{self, HookStart};
 use windlass_testkit::load::start_regression;
 use windlass_testkit::postgres::DEFAULT_BIN;
 
+use crate::changed::Watched;
 use crate::support::{Snapshot, Source, sums};
 
 /// So many snapshots are there at once; the one in the middle goes next.
@@ -26,6 +27,7 @@ fn assert_unchanged(kept: &[Kept]) {
 #[test]
 fn the_servers_own_tests_run_while_snapshots_come_and_go() {
     let source = Source::start(DEFAULT_BIN.as_ref());
+    let watched = Watched::begin(&source);
     let mut suite = start_regression(&source.server, &source.place.path().join("output"));
     let mut kept: Vec<Kept> = Vec::new();
     let mut made = 0;
@@ -55,4 +57,6 @@ fn the_servers_own_tests_run_while_snapshots_come_and_go() {
     assert!(ended.success(), "{diffs}");
     assert_eq!(kept.len(), SNAPSHOTS, "{made} were tried");
     assert_unchanged(&kept);
+    source.server.sql("postgres", "CHECKPOINT");
+    watched.assert_named();
 }

@@ -143,6 +143,9 @@ fn remark_text(remark: &Remark, all: bool) -> Option<String> {
             "tablespace {name:?} lies in pg_tblspc itself; without allow_in_place_tablespaces = on \
              its server does not start again after a crash"
         ),
+        Remark::NoMapOfChanges { why } => {
+            format!("the write hook's map of changes was not used: {why}")
+        }
         Remark::WritersWentOn => "writers were never blocked (WAL mode)".to_owned(),
         Remark::WritersWaited(seconds) => {
             let millis = seconds * 1000.0;

@@ -32,16 +32,7 @@ fn json(scratch: &Scratch, words: &[&str]) -> Value {
 
 /// Removes the shared memory that the hook made for a server, if there is one.
 pub fn forget(cluster: &PrivateCluster) {
-    use std::os::unix::fs::MetadataExt;
-    let found = std::fs::metadata(cluster.data()).unwrap();
-    let (major, minor) = (
-        rustix::fs::major(found.dev()),
-        rustix::fs::minor(found.dev()),
-    );
-    // Volumes of two tests have the same numbers of inodes.
-    let device = major << 20 | minor;
-    let path = format!("/dev/shm/windlass-{device:08x}-{:016x}", found.ino());
-    std::fs::remove_file(path).unwrap_or_default();
+    crate::run::forget_memory(cluster.data());
 }
 
 fn preloaded(cluster: &PrivateCluster) -> String {

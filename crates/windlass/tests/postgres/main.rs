@@ -9,6 +9,7 @@
 mod at;
 mod backup;
 mod buckets;
+mod chains_hook;
 mod diff;
 mod expire;
 mod extract;

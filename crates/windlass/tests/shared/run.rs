@@ -53,6 +53,20 @@ pub fn json(words: &[&str]) -> (i32, serde_json::Value) {
     (output.status.code().unwrap(), document)
 }
 
+/// Removes the shared memory that the hook made for a server on a data directory, if there is one.
+pub fn forget_memory(data: &std::path::Path) {
+    use std::os::unix::fs::MetadataExt;
+    let found = std::fs::metadata(data).unwrap();
+    let (major, minor) = (
+        rustix::fs::major(found.dev()),
+        rustix::fs::minor(found.dev()),
+    );
+    // Volumes of two tests have the same numbers of inodes.
+    let device = major << 20 | minor;
+    let path = format!("/dev/shm/windlass-{device:08x}-{:016x}", found.ino());
+    std::fs::remove_file(path).unwrap_or_default();
+}
+
 /// Interrupts it, as Ctrl-C does.
 pub fn signal(child: &std::process::Child, name: &str) {
     let id = child.id().to_string();

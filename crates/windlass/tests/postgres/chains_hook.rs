@@ -1,0 +1,253 @@
+//! Differential and incremental backups by the write hook's map of changes: on a version that says
+//! nothing itself of what changed, without page checksums and wal_log_hints.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use windlass_testkit::installed::library;
+use windlass_testkit::load::under_load;
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user, succeed};
+
+use crate::run::*;
+
+/// What a table holds, in any order.
+const TABLES: &str = "SELECT string_agg(format('SELECT %L AS name, count(*), \
+    sum(hashtextextended(t::text, 0)::numeric) FROM %s t', oid::regclass, oid::regclass), \
+    ' UNION ALL ' ORDER BY oid) FROM pg_class \
+    WHERE relkind IN ('r', 'm') AND relpersistence = 'p'";
+
+struct Hooked {
+    server: PrivateCluster,
+    dir: tempfile::TempDir,
+}
+
+impl Hooked {
+    /// A server with the hook, that initdb made with these arguments.
+    fn start(initdb: &[&str]) -> Self {
+        become_server_user();
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let copy = dir.path().join("windlass.so");
+        std::fs::copy(library(), &copy).unwrap();
+        let mut options = ClusterOptions::default()
+            .setting(format!("shared_preload_libraries = '{}'", copy.display()))
+            .setting("autovacuum = off");
+        for argument in initdb {
+            options = options.initdb(*argument);
+        }
+        let server = PrivateCluster::start(&options);
+        std::fs::create_dir(dir.path().join("sets")).unwrap();
+        Self { server, dir }
+    }
+
+    fn sets(&self) -> String {
+        self.dir.path().join("sets").to_str().unwrap().to_owned()
+    }
+
+    fn words(&self, kind: &str, more: &[&str]) -> Vec<String> {
+        let conninfo = self.server.conninfo();
+        let words = ["backup", &conninfo, "--to", &self.sets(), "--type", kind];
+        [&words, more]
+            .concat()
+            .into_iter()
+            .map(String::from)
+            .collect()
+    }
+
+    /// Backs up, which must end with this code.
+    fn back_up(&self, kind: &str, more: &[&str], expected: i32) -> Value {
+        let words = self.words(kind, more);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let (code, document) = json(&words);
+        assert_eq!(code, expected, "{document:#}");
+        document
+    }
+
+    /// A backup that builds on another one. Only what the map names is read.
+    fn link(&self, kind: &str) -> Value {
+        let done = self.back_up(kind, &["--strict"], 0);
+        assert_eq!(
+            (&done["type"], &done["database"]["changes_from"]),
+            (&kind.into(), &"map".into())
+        );
+        assert!(
+            !done["remarks"].to_string().contains("map of changes"),
+            "{done:#}"
+        );
+        done
+    }
+
+    /// A restore of a set holds what the source holds. Nobody may write.
+    fn judge(&self, set: &Value) {
+        let into: PathBuf = self.dir.path().join("restored");
+        let id = set["set_id"].as_str().unwrap();
+        let words = [
+            "restore",
+            &self.sets(),
+            "--set",
+            id,
+            "--into",
+            into.to_str().unwrap(),
+        ];
+        let output = windlass(&words);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        let restored = PrivateCluster::adopt_stopped(&into, self.server.bin());
+        restored.configure(&["shared_preload_libraries = ''"]);
+        let mut restored = restored;
+        restored.run();
+        assert_eq!(content(&restored), content(&self.server), "{id}");
+        check(&restored);
+        drop(restored);
+        std::fs::remove_dir_all(&into).unwrap();
+    }
+}
+
+impl Drop for Hooked {
+    fn drop(&mut self) {
+        forget_memory(self.server.data());
+    }
+}
+
+/// What every database holds.
+fn content(server: &PrivateCluster) -> Vec<String> {
+    let of = |name: &str| {
+        let tables = server.sql(name, TABLES);
+        server.sql(name, &format!("{tables} ORDER BY name"))
+    };
+    databases(server).iter().map(|name| of(name)).collect()
+}
+
+fn databases(server: &PrivateCluster) -> Vec<String> {
+    let names = "SELECT datname FROM pg_database WHERE datallowconn ORDER BY 1";
+    let names = server.sql("postgres", names);
+    names.lines().map(str::to_owned).collect()
+}
+
+/// PostgreSQL finds no fault in any relation, nor in what is said of visible rows.
+fn check(server: &PrivateCluster) {
+    let words = ["--all", "--install-missing", "--heapallindexed"];
+    succeed(server.tool("pg_amcheck").args(words));
+    for name in databases(server) {
+        server.sql(&name, "CREATE EXTENSION IF NOT EXISTS pg_visibility");
+        let wrong = "SELECT oid::regclass FROM pg_class WHERE relkind IN ('r', 't', 'm') \
+             AND (EXISTS (SELECT FROM pg_check_visible(oid)) \
+             OR EXISTS (SELECT FROM pg_check_frozen(oid)))";
+        assert_eq!(server.sql(&name, wrong), "", "{name}");
+    }
+}
+
+fn prepare(server: &PrivateCluster) {
+    succeed(
+        server
+            .tool("pgbench")
+            .args(["-i", "-q", "-s", "2", "postgres"]),
+    );
+    for sql in [
+        "CREATE TABLE kept (n bigint)",
+        "CREATE TABLE plain AS SELECT i, md5(i::text) AS x FROM generate_series(1, 20000) i",
+        "CREATE INDEX ON plain (i)",
+        "CREATE TABLE cut AS SELECT generate_series(1, 20000) i",
+        "CREATE TABLE emptied AS SELECT generate_series(1, 9000) i",
+        "CREATE UNLOGGED TABLE fleeting AS SELECT generate_series(1, 9999)",
+    ] {
+        server.sql("postgres", sql);
+    }
+}
+
+/// Statements that change, cut off, move and remove relations. A server of 15 without checksums
+/// logs no hint bits.
+fn change(server: &PrivateCluster, round: u32) {
+    let last = round.wrapping_sub(1);
+    for sql in [
+        "SELECT count(*) FROM plain",
+        &format!("UPDATE plain SET x = x || 'r{round}' WHERE i % 97 = {round}"),
+        &format!("DELETE FROM cut WHERE i > 20000 - {round} * 3000"),
+        "VACUUM cut",
+        "INSERT INTO cut SELECT generate_series(20001, 20100)",
+        "TRUNCATE emptied",
+        &format!("INSERT INTO emptied SELECT generate_series(1, {round} * 100)"),
+        &format!("CREATE TABLE made_{round} AS SELECT * FROM plain WHERE i % 3 = {round} % 3"),
+        &format!("DROP TABLE IF EXISTS made_{last}"),
+        "VACUUM FULL pg_class",
+        "VACUUM FULL plain",
+        "DROP DATABASE IF EXISTS again",
+        "CREATE DATABASE again STRATEGY file_copy",
+    ] {
+        server.sql("postgres", sql);
+    }
+    server.sql("again", &format!("CREATE TABLE t AS SELECT {round} AS i"));
+}
+
+#[test]
+fn a_chain_by_the_map_of_the_hook_is_the_source_at_every_link() {
+    let place = Hooked::start(&[]);
+    prepare(&place.server);
+    let full = under_load(&place.server, || place.back_up("full", &[], 0));
+    assert_eq!(full["database"]["change_mark"]["generation"], 1, "{full:#}");
+    for round in 1..=2 {
+        change(&place.server, round);
+        under_load(&place.server, || place.link("incr"));
+        change(&place.server, round + 10);
+        place.judge(&place.link("incr"));
+    }
+    place.judge(&place.link("diff"));
+    let output = windlass(&["verify", &place.sets()]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+}
+
+#[test]
+fn what_has_not_changed_is_not_read_until_the_server_starts_again() {
+    let mut place = Hooked::start(&[]);
+    let rows = "SELECT i, repeat('x', 200) AS x FROM generate_series(1, 60000) i";
+    let sql = |place: &Hooked, sql: &str| place.server.sql("postgres", sql);
+    sql(&place, &format!("CREATE TABLE large AS {rows}"));
+    sql(&place, "VACUUM FREEZE large");
+    let full = place.back_up("full", &[], 0);
+    sql(
+        &place,
+        "UPDATE large SET x = 'y' WHERE i IN (5, 30000, 59999)",
+    );
+    let (conninfo, sets) = (place.server.conninfo(), place.sets());
+    let words = ["check", &conninfo, "--to", &sets, "--type", "incr"];
+    let said = text(&windlass(&words));
+    assert!(said.contains("by the map of the write hook"), "{said}");
+    let one = place.link("incr");
+    let read = |of: &Value| of["bytes_read"].as_u64().unwrap();
+    let large: u64 = sql(&place, "SELECT pg_relation_size('large')")
+        .parse()
+        .unwrap();
+    let saved = read(&full) - read(&one);
+    assert!(saved > large * 9 / 10, "{saved} of {large}");
+    place.judge(&one);
+    place.server.stop("fast");
+    place.server.run();
+    let words = place.words("incr", &["--strict"]);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let output = windlass(&words);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("wal_log_hints"), "{}", text(&output));
+    let whole = place.back_up("incr", &[], 3);
+    assert_eq!(whole["type"], "full");
+    let remark = "the write hook's map of changes was not used: it began after the base";
+    let remarks = whole["remarks"].to_string();
+    assert!(remarks.contains(remark), "{remarks}");
+    sql(&place, "DELETE FROM large WHERE i < 100");
+    place.judge(&place.link("incr"));
+}
+
+#[test]
+fn without_the_map_the_positions_of_pages_say_it() {
+    let mut place = Hooked::start(&["--data-checksums"]);
+    place
+        .server
+        .sql("postgres", "CREATE TABLE t AS SELECT 1 AS i");
+    place.back_up("full", &[], 0);
+    place.server.stop("immediate");
+    place.server.run();
+    place.server.sql("postgres", "INSERT INTO t VALUES (2)");
+    let one = place.back_up("incr", &["--strict"], 0);
+    assert_eq!(one["database"]["changes_from"], "pages");
+    assert_eq!(one["remarks"].as_array().unwrap().len(), 1, "{one:#}");
+    place.judge(&one);
+    place.server.sql("postgres", "INSERT INTO t VALUES (3)");
+    place.judge(&place.link("incr"));
+}

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use windlass_engine::media::BackupType::{self, Diff, Full, Incr};
-use windlass_postgres::{BackupOutcome, ChainFault, PostgresError};
+use windlass_postgres::{BackupOutcome, ChainFault, MAJOR_NEWEST, PostgresError};
 use windlass_testkit::load::under_load;
 use windlass_testkit::postgres::{
     ClusterOptions, DEFAULT_BIN, PrivateCluster, become_server_user, succeed,
@@ -25,7 +25,7 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    fn new(bin: &Path, initdb: &[&str], settings: &[&str]) -> Self {
+    pub fn new(bin: &Path, initdb: &[&str], settings: &[&str]) -> Self {
         become_server_user();
         let place = tempfile::tempdir().unwrap();
         let archive = place.path().join("archive");
@@ -132,7 +132,7 @@ fn bin_of(major: u32) -> PathBuf {
 }
 
 /// What every database holds.
-fn content(server: &PrivateCluster) -> Vec<(String, String)> {
+pub fn content(server: &PrivateCluster) -> Vec<(String, String)> {
     let names = "SELECT datname FROM pg_database WHERE datallowconn ORDER BY 1";
     let names = server.sql("postgres", names);
     let of = |name: &str| {
@@ -232,7 +232,8 @@ fn chain_under_load(fixture: &Fixture) {
 
 #[test]
 fn every_link_of_a_chain_under_load_and_ddl_is_the_source() {
-    chain_under_load(&Fixture::summarizing(18, &["--no-data-checksums"]));
+    let initdb = ["--no-data-checksums"];
+    chain_under_load(&Fixture::summarizing(MAJOR_NEWEST, &initdb));
 }
 
 #[test]
@@ -311,6 +312,35 @@ fn what_has_not_changed_is_not_read() {
     assert!(saved > large * 9 / 10, "{saved} of {large}");
     let held = fixture.mark("one");
     fixture.judge("one", "one", &held);
+}
+
+#[test]
+fn what_the_server_did_not_use_of_its_last_segment_is_not_read() {
+    let fixture = Fixture::summarizing(18, &[]);
+    let source = &fixture.source;
+    source.sql("postgres", "ALTER SYSTEM SET wal_keep_size = '1GB'");
+    source.sql("postgres", "SELECT pg_reload_conf()");
+    fixture.back_up("full", None);
+    let one = fixture.back_up("one", Some((Incr, "full")));
+    // Free space maps, visibility maps and small files, and not 16 MiB of log.
+    assert!(
+        one.report.bytes_read < 12 << 20,
+        "{}",
+        one.report.bytes_read
+    );
+    let into = fixture.path("restored");
+    restore_set(&fixture.path("one"), &into, &[]);
+    let mut compared = 0;
+    for entry in std::fs::read_dir(into.join("pg_wal")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            let name = Path::new("pg_wal").join(path.file_name().unwrap());
+            let own = std::fs::read(source.data().join(name)).unwrap();
+            assert!(std::fs::read(&path).unwrap() == own, "{}", path.display());
+            compared += 1;
+        }
+    }
+    assert!(compared > 0);
 }
 
 /// The fault that kept a backup from its base.

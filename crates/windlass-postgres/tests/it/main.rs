@@ -6,6 +6,7 @@
 
 mod chains;
 mod chains_beside_core;
+mod chains_moved;
 mod checksums;
 mod control;
 mod damaged;

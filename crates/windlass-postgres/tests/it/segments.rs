@@ -4,11 +4,12 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use windlass_engine::media::BackupType;
 use windlass_postgres::BackupOutcome;
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user, succeed};
 
 use crate::refusals::IN_BACKUP;
-use crate::support::{Wish, backup, restore_set, try_backup, verify_backup};
+use crate::support::{Wish, restore_set, try_backup, verify_backup};
 
 const SEGMENT_BYTES: u64 = 1 << 30;
 const SEGMENT_PAGES: u64 = SEGMENT_BYTES / 8192;
@@ -110,8 +111,23 @@ fn a_table_of_more_than_a_gigabyte_is_backed_up_while_it_grows_into_its_second_f
     let mut check = restored.tool("pg_checksums");
     succeed(check.arg("--check").arg("-D").arg(&into));
 
-    // The next backup finds both files, and the pages of the second file already have checksums for
-    // their number.
+    // A link finds both files. Of the first it takes what came after the base, and the second one
+    // whole. Its pages already have checksums for their number.
     source.sql("postgres", "CHECKPOINT");
-    judge_checksums(&backup(&source, &place.path().join("grown")));
+    let (grown, again) = (place.path().join("grown"), place.path().join("again"));
+    let wish = Wish {
+        chain: Some((BackupType::Incr, growing)),
+        strict: true,
+        ..Wish::default()
+    };
+    judge_checksums(&try_backup(&source, &grown, &wish).unwrap());
+    std::fs::remove_dir_all(&into).unwrap();
+    restore_set(&grown, &again, &[]);
+    let chained = PrivateCluster::adopt(&again, source.bin());
+    for suffix in ["", ".1"] {
+        let lengths = [&source, &chained].map(|server| file(server, server.data(), suffix));
+        assert_eq!(lengths[0], lengths[1], "{suffix}");
+    }
+    let sum = "SELECT sum(hashtextextended(t::text, 0)::numeric) FROM big t";
+    assert_eq!(chained.sql("postgres", sum), source.sql("postgres", sum));
 }

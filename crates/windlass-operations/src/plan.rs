@@ -2,6 +2,7 @@
 
 mod error;
 mod growth;
+mod link;
 
 use std::path::Path;
 
@@ -24,6 +25,7 @@ use crate::stored::no_bucket;
 
 pub use error::PlanError;
 pub use growth::{GrowthOutcome, GrowthRequest, plan_snapshot};
+pub use link::PlannedLink;
 
 /// What to predict.
 #[derive(Clone, Debug)]
@@ -52,6 +54,8 @@ pub struct PlanRequest {
     pub direction: Direction,
     /// The sets after a full backup.
     pub chain: Vec<Link>,
+    /// Instead of a full backup: one that builds on a set that is there.
+    pub link: Option<PlannedLink>,
     /// It must end within so many seconds.
     pub within: Option<f64>,
     /// Limits of speed.
@@ -98,6 +102,40 @@ pub enum PlanNote {
     /// Source and target were exchanged.
     #[error("an object store holds no live database: taken as the backup's end")]
     Oriented,
+    /// The backup reads what changed.
+    #[error("builds on set {set}: reads and writes about {read} of the database, by {by}")]
+    BuildsOn {
+        /// The base.
+        set: String,
+        /// How much is read.
+        read: String,
+        /// What says what changed.
+        by: &'static str,
+    },
+    /// The backup reads everything and asks each page.
+    #[error(
+        "builds on set {set}: reads everything, and writes the pages that have changed; the table \
+         is for a database of which all pages have"
+    )]
+    Scans {
+        /// The base.
+        set: String,
+    },
+    /// The backup reads everything and compares it.
+    #[error(
+        "builds on set {set}: reads everything and the base, unless nobody wrote since, and writes \
+         the pages that differ; the table is for a database of which all pages do"
+    )]
+    Compares {
+        /// The base.
+        set: String,
+    },
+    /// The backup would be a full one.
+    #[error("would be a full backup: {reason}")]
+    Whole {
+        /// Why.
+        reason: String,
+    },
 }
 
 /// The predictions of earlier runs, and what these runs really took.
@@ -142,7 +180,14 @@ fn question(
     let measured = database.map(|text| measure(caller.process, text, &request.codecs));
     let measured = measured.transpose()?;
     let used_bytes = measured.as_ref().map(|measured| measured.bytes);
-    let used_bytes = used_bytes.or(request.used_bytes);
+    let link = request.link.as_ref();
+    let link = link.map(|link| link::expected(caller, (request, link)));
+    let mut read_bytes = None;
+    if let Some((read, note)) = link.transpose()? {
+        read_bytes = read;
+        notes.push(note);
+    }
+    let used_bytes = read_bytes.or(used_bytes).or(request.used_bytes);
     let used_bytes = used_bytes.ok_or(PlanError::NoSize)?;
     let is_measured = measured.is_some();
     let speeds = match measured {

@@ -67,7 +67,7 @@ pub use repo::Repo;
 pub use restore::{OffOrKeep, Restore};
 pub use schedule::{Schedule, ScheduleUnits};
 
-pub use lab::{Lab, Pages, Plan, Probe, Rehearse};
+pub use lab::{Lab, Pages, Plan, PlannedKind, Probe, Rehearse};
 pub use lab_snapshots::LabSnapshots;
 pub use snapshot::{
     Making, Of, Snapshot, SnapshotCheckpoint, SnapshotCreate, SnapshotDisable, SnapshotDrop,

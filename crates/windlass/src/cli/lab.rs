@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use windlass_engine::{parse_amount, parse_seconds, parse_size};
 use windlass_lab::{Link, LinkKind};
 
@@ -21,10 +21,23 @@ Examples:
       Measure the size of a database first, and how well it compresses.
   windlass plan --used-bytes 4TB --source io2:64000 --target s3 --chain diff:200GBx6,log:2GBx168
       Plan a week: a full backup, a differential on each other day, a log backup in each hour.
+  windlass plan 'host=/var/run/postgresql' --type diff --in /backup --source /var --target /backup
+      How much would a differential read and write now, and how long would it take?
   windlass plan --snapshot 'host=/var/run/postgresql' --max-size 20GiB
       Look at a server for 30 s: how fast would a snapshot grow, and when would it be that large?
   windlass plan --accuracy
       Show how good predictions have been on this machine.";
+
+/// What kind of backup is planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PlannedKind {
+    /// Everything
+    Full,
+    /// What changed since the newest full backup
+    Diff,
+    /// What changed since the newest backup of any kind
+    Incr,
+}
 
 /// `windlass plan`
 #[derive(Debug, Args)]
@@ -73,6 +86,17 @@ pub struct Plan {
     /// The sets after a full backup: KIND:SIZE or KIND:SIZExCOUNT, where KIND is diff, incr or log
     #[arg(long, value_name = "SETS", value_delimiter = ',', value_parser = link)]
     pub chain: Vec<Link>,
+    /// What kind of backup: a differential or incremental one builds on a set in --in
+    #[arg(long = "type", value_name = "TYPE", value_enum, default_value_t = PlannedKind::Full,
+          requires_ifs = [("diff", "database"), ("incr", "database")],
+          conflicts_with_all = ["restore", "chain", "snapshot"])]
+    pub kind: PlannedKind,
+    /// With --type: the place of the sets that it would build on. Repeat it for more places
+    #[arg(long = "in", value_name = "PLACE", requires = "database")]
+    pub places: Vec<String>,
+    /// With --type: the set to build on [default: the newest that fits]
+    #[arg(long, value_name = "SET", requires = "database")]
+    pub base: Option<String>,
     /// It must end within this time, for example 90m or 2h
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub within: Option<f64>,

@@ -4,10 +4,11 @@
 mod answer;
 mod growth;
 
+use windlass_engine::media::BackupType;
 use windlass_lab::{Direction, Records};
-use windlass_operations::plan::{PlanRequest, plan, records};
+use windlass_operations::plan::{PlanRequest, PlannedLink, plan, records};
 
-use crate::cli::{Global, Plan};
+use crate::cli::{Global, Plan, PlannedKind};
 use crate::compression::parse_codec;
 use crate::exit::{Code, Failure};
 use crate::{output, requests};
@@ -57,6 +58,7 @@ fn request(arguments: &Plan) -> Result<PlanRequest, Failure> {
             false => Direction::Backup,
         },
         chain: arguments.chain.clone(),
+        link: link(arguments)?,
         within: arguments.within,
         rates: Rates {
             read: arguments.max_rate,
@@ -64,6 +66,26 @@ fn request(arguments: &Plan) -> Result<PlanRequest, Failure> {
         },
         buffers: requests::request(&arguments.buffers, &arguments.layout)?,
     })
+}
+
+/// The backup that builds on an earlier set, if one is asked for.
+fn link(arguments: &Plan) -> Result<Option<PlannedLink>, Failure> {
+    let backup_type = match arguments.kind {
+        PlannedKind::Full => return Ok(None),
+        PlannedKind::Diff => BackupType::Diff,
+        PlannedKind::Incr => BackupType::Incr,
+    };
+    if arguments.places.is_empty() && arguments.base.is_none() {
+        return Err(Failure::usage(
+            "plan --type: nothing says where the sets are",
+            "Name their place with --in PLACE.",
+        ));
+    }
+    Ok(Some(PlannedLink {
+        backup_type,
+        places: arguments.places.clone(),
+        base: arguments.base.clone(),
+    }))
 }
 
 fn show_accuracy(global: &Global, records: &Records) {

@@ -27,6 +27,8 @@ const OF_DATABASES: [&str; 7] = [
 /// The options that `tune` chooses itself. They are the setting that it starts from, not its
 /// options.
 const TUNED: [&str; 5] = ["compress", "buffers", "transfer-size", "readers", "threads"];
+/// The options of a backup that `plan` has for itself.
+const PLANNED: [&str; 2] = ["type", "base"];
 /// The key of a database that is not an option.
 const SOURCE: &str = "source";
 
@@ -184,8 +186,9 @@ fn is_for(words: &str, name: &str, entry: &Entry) -> bool {
         // For `plan`, the option with that name is a model.
         _ if name == SOURCE => false,
         "tune" => !TUNED.contains(&name),
-        // `plan` compares codecs, and `auto` is not a codec.
-        "plan" => name != "compress" || !adapts,
+        // `plan` compares codecs, and `auto` is not a codec. It is told what kind of backup it
+        // plans.
+        "plan" => !PLANNED.contains(&name) && (name != "compress" || !adapts),
         _ => true,
     }
 }

@@ -102,7 +102,22 @@ fn a_backup_builds_on_the_newest_set_that_fits_and_says_so() {
         word(&second, "set_id")
     );
     assert!(said.contains(&base), "{said}");
+    let words = ["plan", &conninfo, "--type", "incr", "--in", sets];
+    let planned = json(
+        &[&words[..], &["--source", "hdd", "--target", "hdd"]].concat(),
+        0,
+    );
+    let note = planned["notes"][0].as_str().unwrap();
+    assert!(note.contains("by the WAL summaries"), "{note}");
+    assert!(note.contains(word(&second, "set_id")), "{note}");
     let third = back_up("incr", &["--strict"], 0);
+    // The log comes in addition.
+    let read = third["bytes_read"].as_u64().unwrap();
+    let planned = planned["used_bytes"].as_u64().unwrap();
+    assert!(
+        planned <= read && read < planned + (2 << 20),
+        "{planned} {read}"
+    );
     assert_eq!(word(&third, "base"), word(&second, "set_id"));
     let fourth = back_up("diff", &["--strict"], 0);
     assert_eq!(word(&fourth, "base"), word(&first, "set_id"));

@@ -130,6 +130,14 @@ fn a_database_is_measured() {
     assert!(plan["used_bytes"].as_u64().unwrap() >= file);
     let stored = plan["alternatives"][0]["stored_bytes"].as_f64().unwrap();
     assert!(stored > 0.0 && stored < plan["used_bytes"].as_f64().unwrap());
+    let sets = place.arg("sets");
+    let words = [&words[..], &["--type", "diff", "--in", &sets]].concat();
+    let plan = json(&run(&place.path("state"), &words));
+    let note = plan["notes"][0].as_str().unwrap();
+    assert!(
+        note.starts_with("would be a full backup: there is no full"),
+        "{note}"
+    );
 }
 
 #[test]
@@ -138,6 +146,11 @@ fn what_cannot_be_planned_is_a_matter_of_usage() {
     for (words, says) in [
         ("plan --source hdd --target nul", "no size"),
         ("plan --used-bytes 1TB --target nul", "--source is missing"),
+        (
+            "plan shop.db --type diff --source hdd",
+            "where the sets are",
+        ),
+        ("plan --used-bytes 1TB --type diff --in x", "no size"),
         (
             "plan --used-bytes 1TB --source gp9 --target nul",
             "no kind of storage",

@@ -13,7 +13,7 @@ mod file;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::{Cancel, DirectoryTarget, OpenSet, OpenStripe, Outputs, RunReport};
-use windlass_postgres::{Kept, RestoreId, RestoreRequest as ClusterRequest};
+use windlass_postgres::{Kept, LeftOut, RestoreId, RestoreRequest as ClusterRequest};
 
 use crate::caller::Caller;
 use crate::ended::RunEnd;
@@ -32,7 +32,9 @@ use crate::settings::RunSettings;
 use crate::watch::{Ended, Watching};
 use crate::{compression, privilege};
 
+pub(crate) use cluster::check_outside;
 pub use cluster::cluster_owner;
+pub(crate) use cluster::left_out;
 
 /// What to restore, where to, and how.
 #[derive(Clone, Debug)]
@@ -43,6 +45,10 @@ pub struct RestoreRequest {
     pub into: PathBuf,
     /// PostgreSQL: where tablespaces were, and where they go.
     pub tablespace_map: Vec<(PathBuf, PathBuf)>,
+    /// PostgreSQL: only these databases; all if there are none.
+    pub only_databases: Vec<String>,
+    /// PostgreSQL: only these tablespaces; all if there are none.
+    pub only_tablespaces: Vec<String>,
     /// PostgreSQL: what the restored server does as its source did.
     pub keep: Kept,
     /// How far the restored database goes on; without it to the end of the set's own log.
@@ -72,6 +78,8 @@ impl RestoreRequest {
             set: SetRequest::at(set),
             into: into.as_ref().to_owned(),
             tablespace_map: Vec::new(),
+            only_databases: Vec::new(),
+            only_tablespaces: Vec::new(),
             keep: Kept::default(),
             recovery: None,
             delta: false,
@@ -85,8 +93,13 @@ impl RestoreRequest {
     }
 
     /// What is restored of a cluster, and where to.
-    pub fn cluster_request(&self, recovery: Option<&RecoveryPlan>) -> ClusterRequest {
+    pub fn cluster_request(
+        &self,
+        recovery: Option<&RecoveryPlan>,
+        left_out: LeftOut,
+    ) -> ClusterRequest {
         ClusterRequest {
+            left_out,
             into: self.into.clone(),
             delta: self.delta,
             force: self.force,

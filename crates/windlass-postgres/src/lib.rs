@@ -106,11 +106,11 @@ pub use places::{cluster_around, places_of, running_cluster_around};
 pub use preload::Preload;
 pub use relations::{
     NameFault, NamedFile, Relation, RelationKind, RelationNames, RelationPattern,
-    RelationPatternError,
+    RelationPatternError, database_names,
 };
 pub use replication::{ReplicationSession, ReplicationSystem, Streamed};
 pub use restore::{
-    Kept, OverCluster, Recovery, RecoveryAction, RecoveryPoint, RecoveryTimeline,
+    Kept, LeftOut, OverCluster, Recovery, RecoveryAction, RecoveryPoint, RecoveryTimeline,
     RestorePlan, RestoreRequest, TablespacePlan, check_image, check_set, check_unoccupied,
     manifest_of_image,
 };

@@ -28,6 +28,7 @@ mod status;
 mod table;
 mod wanted;
 
+pub use reader::database_names;
 pub use relation::{Relation, RelationKind};
 pub use table::{NameFault, NamedFile, RelationNames};
 pub use wanted::{RelationPattern, RelationPatternError};

@@ -14,6 +14,7 @@ mod checks;
 mod occupied;
 mod outgoing;
 mod over;
+mod partial;
 mod recovery;
 
 use std::ffi::OsStr;
@@ -44,6 +45,7 @@ const IN_PLACE_ALLOWED: &str = "\n# Written by Windlass when it restored this cl
 pub use occupied::check_unoccupied;
 pub(crate) use occupied::running_server;
 pub use over::OverCluster;
+pub use partial::LeftOut;
 pub(crate) use recovery::SIGNAL;
 pub use recovery::{Recovery, RecoveryAction, RecoveryPoint, RecoveryTimeline};
 
@@ -60,6 +62,8 @@ pub struct RestoreRequest {
     pub tablespace_map: Vec<(PathBuf, PathBuf)>,
     /// Which of the source's connections to the outside stay on.
     pub keep: Kept,
+    /// What is left out.
+    pub left_out: LeftOut,
     /// How the server recovers; without it, as after a crash, to the end of the set's log.
     pub recovery: Option<Recovery>,
     /// Names this restore. No other one has the same id.
@@ -87,6 +91,7 @@ pub struct RestorePlan {
     /// The cluster that is there already, and becomes that of the set.
     pub over: Option<OverCluster>,
     keep: Kept,
+    left_out: LeftOut,
     recovery: Option<Recovery>,
     /// The restores that the new cluster comes from.
     origin: Origin,
@@ -143,6 +148,7 @@ impl RestorePlan {
                 .then(request.id, facts.stop_lsn),
             facts,
             keep: request.keep,
+            left_out: request.left_out.clone(),
             recovery: request.recovery.clone(),
             system_identifier,
             files: regular.clone().count() as u64,
@@ -152,10 +158,9 @@ impl RestorePlan {
 
     /// Makes the directories, with the permissions that PostgreSQL needs to start.
     pub fn prepare(&self) -> Result<(), PostgresError> {
-        let mode = if self.facts.group_access {
-            0o750
-        } else {
-            0o700
+        let mode = match self.facts.group_access {
+            true => 0o750,
+            false => 0o700,
         };
         make_directory(&self.into, mode)?;
         self.tablespaces
@@ -165,10 +170,10 @@ impl RestorePlan {
 
     /// The layout for the engine's restore.
     pub fn layout(&self, mut files: FileTable) -> TargetLayout {
-        let mut replace = if self.is_mapped() {
-            self.rewrite(&mut files)
-        } else {
-            Vec::new()
+        self.left_out.take_out(&mut files);
+        let mut replace = match self.is_mapped() || !self.left_out.is_empty() {
+            true => self.rewrite(&mut files),
+            false => Vec::new(),
         };
         let mut append = Vec::new();
         let mut block = outgoing::block(&self.facts, self.keep);
@@ -180,6 +185,7 @@ impl RestorePlan {
         if self.in_place {
             block.extend_from_slice(IN_PLACE_ALLOWED.as_bytes());
         }
+        block.extend_from_slice(self.left_out.block(&self.facts).as_bytes());
         block.extend_from_slice(self.origin.block().as_bytes());
         // The manifest need not change: pg_verifybackup does not look at this file.
         match add_to(&mut files, AUTO_CONF, self.facts.group_access) {
@@ -314,6 +320,7 @@ impl RestorePlan {
                 "It has tablespaces in pg_tblspc itself, so allow_in_place_tablespaces is on.\n",
             );
         }
+        text.push_str(&self.left_out.words(&self.facts));
         text.push_str(&outgoing::words(facts, self.keep, &self.into));
         text
     }

@@ -165,6 +165,8 @@ pub fn restore(global: &Global, arguments: &cli::Restore) -> Result<RestoreReque
         set: sets(global, &arguments.set, &arguments.choice),
         into: arguments.into.clone(),
         tablespace_map: arguments.tablespace_map.clone(),
+        only_databases: arguments.only_database.clone(),
+        only_tablespaces: arguments.only_tablespace.clone(),
         keep: Kept {
             archive: arguments.archive == OffOrKeep::Keep,
             subscriptions: arguments.subscriptions == OffOrKeep::Keep,

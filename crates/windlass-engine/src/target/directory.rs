@@ -263,6 +263,11 @@ impl TargetFile {
 
     /// The open file. The first call creates it with its full length.
     fn open(&self) -> Result<Arc<Handle>, EngineError> {
+        self.opened(true)
+    }
+
+    /// The open file. It is allocated only if its bytes are about to be written.
+    fn opened(&self, is_written: bool) -> Result<Arc<Handle>, EngineError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(handle) = &state.file {
             return Ok(Arc::clone(handle));
@@ -284,7 +289,7 @@ impl TargetFile {
         }
         state.made = true;
         let handle = Arc::new(Handle {
-            direct: match was_there {
+            direct: match was_there || !is_written {
                 true => None,
                 false => self.open_direct(&file).map_err(fault)?,
             },
@@ -344,7 +349,8 @@ impl TargetFile {
         if made && !open {
             return Ok(());
         }
-        let handle = self.open()?;
+        // Nothing was written to a file that was never made: it stays a hole.
+        let handle = self.opened(made)?;
         let file = &handle.file;
         self.state
             .lock()

@@ -71,6 +71,11 @@ impl Existing {
         Ok(found)
     }
 
+    /// What a restore would remove: files, links and directories with all that they hold.
+    pub fn to_remove(&self) -> &[PathBuf] {
+        &self.removed
+    }
+
     fn directory(&mut self, walk: &Walk<'_>, path: &Path, is_top: bool) -> Result<(), EngineError> {
         let entries = match fs::read_dir(path) {
             Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(()),

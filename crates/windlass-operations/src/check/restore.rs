@@ -2,12 +2,15 @@
 //!
 //! Invariant: no directory is made, and nothing is removed.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use windlass_engine::media::SetId;
-use windlass_engine::{OpenSet, OpenStripe};
+use windlass_engine::media::{FileKind, FileTable, SetId};
+use windlass_engine::{OpenSet, OpenStripe, show_size};
 use windlass_lab::{Prediction, Speeds, to_f64};
-use windlass_postgres::RestorePlan;
+use windlass_postgres::{OverCluster, RestorePlan};
 
 use super::sinks::{self, closed_to_all, may_create};
 use super::targets::room_for_files;
@@ -20,8 +23,11 @@ use crate::moments::moment;
 use crate::outputs::{self, existing};
 use crate::probed::Ends;
 use crate::recovery::{self, Plan, RecoveryPlan};
-use crate::restore::{RestoreRequest, cluster_owner, parent};
+use crate::restore::{RestoreRequest, check_outside, cluster_owner, left_out, parent};
 use crate::{compression, privilege};
+
+/// So many of the paths that would be removed are named.
+const REMOVED_SHOWN: usize = 3;
 
 /// A restore that was checked.
 pub struct CheckedRestore {
@@ -56,15 +62,15 @@ pub fn check_restore(
             (request, recovery.as_ref().and_then(Plan::of_cluster)),
             &set,
         ),
-        Held::Sqlite => sqlite(about, request, &set),
+        Held::Sqlite => sqlite(about, request, &set).map(|places| (places, 0)),
     };
-    let into = places.unwrap_or_else(|error| {
+    let (into, there) = places.unwrap_or_else(|error| {
         checks.failure("target", error);
-        Vec::new()
+        (Vec::new(), 0)
     });
     let bytes: u64 = description.files.0.iter().map(|file| file.bytes).sum();
     if let Some(place) = into.first().and_then(|place| existing(place)) {
-        room_for_files(&mut checks, place, bytes);
+        room_for_files(&mut checks, place, bytes.saturating_sub(there));
     }
     let mut outputs = outputs::of_set(&set)?;
     if request.delta {
@@ -127,17 +133,29 @@ fn predict(
     }))
 }
 
+/// The directories of a cluster, and how many bytes of its files need no room: they are there
+/// already, or left out.
 fn postgres(
     (process, checks): (ProcessUse, &mut Checks),
     (request, recovery): (&RestoreRequest, Option<&RecoveryPlan>),
     set: &OpenSet,
-) -> Result<Vec<PathBuf>, OperationError> {
+) -> Result<(Vec<PathBuf>, u64), OperationError> {
     let description = set.description();
     let owner = cluster_owner(&description.facts.database)?;
-    let request = request.cluster_request(recovery);
-    let plan = privilege::as_user(process, owner, || {
+    let log = recovery.map(|plan| plan.place.as_path());
+    let left_out = left_out(request, set);
+    let request = request.cluster_request(recovery, left_out?);
+    let (plan, there) = privilege::as_user(process, owner, || {
         let (facts, files) = (&description.facts, &description.files);
-        Ok::<_, OperationError>(RestorePlan::new(facts, files, &request)?)
+        let plan = RestorePlan::new(facts, files, &request)?;
+        let there = match &plan.over {
+            Some(over) => {
+                check_outside(set, log, &plan)?;
+                over_cluster(checks, (over, &plan), files)?
+            }
+            None => request.left_out.bytes(files),
+        };
+        Ok::<_, OperationError>((plan, there))
     })?;
     let spaces = plan.tablespaces.iter().map(|space| space.becomes.clone());
     let places: Vec<_> = std::iter::once(plan.into.clone()).chain(spaces).collect();
@@ -149,7 +167,46 @@ fn postgres(
             false => writable(checks, place),
         }
     }
-    Ok(places)
+    Ok((places, there))
+}
+
+/// Tells what a restore over a cluster would remove. Returns how many bytes it would find in place.
+fn over_cluster(
+    checks: &mut Checks,
+    (over, plan): (&OverCluster, &RestorePlan),
+    files: &FileTable,
+) -> Result<u64, OperationError> {
+    let existing = over.survey(&plan.layout(files.clone()))?;
+    let blocks = |path: PathBuf| path.metadata().map_or(0, |found| found.blocks() * 512);
+    let files = files.0.iter().filter(|entry| entry.kind == FileKind::File);
+    let there = files.map(|entry| {
+        let path = plan.into.join(OsStr::from_bytes(&entry.path));
+        blocks(path).min(entry.bytes)
+    });
+    let there: u64 = there.sum();
+    checks.ok(
+        "delta",
+        format!(
+            "{} of files are in place: only what differs is written; {}",
+            show_size(there),
+            removed_words(&plan.into, existing.to_remove())
+        ),
+    );
+    Ok(there)
+}
+
+/// What would be removed, in words.
+fn removed_words(into: &Path, paths: &[PathBuf]) -> String {
+    let shown = |path: &PathBuf| {
+        let below = path.strip_prefix(into).unwrap_or(path);
+        below.display().to_string()
+    };
+    let shown: Vec<_> = paths.iter().take(REMOVED_SHOWN).map(shown).collect();
+    match paths.len() - shown.len() {
+        _ if paths.is_empty() => "nothing is removed".to_owned(),
+        0 => format!("{} would be removed", shown.join(", ")),
+        more => format!("{} and {more} more would be removed", shown.join(", ")),
+    }
 }
 
 fn sqlite(
@@ -159,6 +216,7 @@ fn sqlite(
 ) -> Result<Vec<PathBuf>, OperationError> {
     let above = parent(&request.into);
     privilege::as_user(process, privilege::owner(above), || {
+        left_out(request, set)?;
         let outputs = outputs::of_set(set)?;
         let (into, force) = (&request.into, request.force);
         let plan = windlass_sqlite::restore_layout(set.description(), into, force, &outputs)?;

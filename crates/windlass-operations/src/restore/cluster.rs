@@ -1,7 +1,8 @@
 //! The restore of a cluster: a new data directory, and new directories of tablespaces. Or what is
 //! there becomes the cluster of the set.
 
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -10,12 +11,12 @@ use windlass_engine::{
 };
 use windlass_image::{SetImage, SetImageOptions};
 use windlass_postgres::{
-    DatabaseFacts, OverCluster, PostgresError, ReplayedTablespace, RestorePlan, check_unoccupied,
-    replayed_tablespaces,
+    DatabaseFacts, LeftOut, OverCluster, PostgresError, ReplayedTablespace, RestorePlan,
+    check_unoccupied, database_names, replayed_tablespaces,
 };
 use windlass_repository::LogPlace;
 
-use super::{ChangedCluster, Job, Restored};
+use super::{ChangedCluster, Job, RestoreRequest, Restored};
 use crate::ended::RunEnd;
 use crate::error::OperationError;
 use crate::images::AsCluster;
@@ -40,8 +41,9 @@ impl Job<'_, '_> {
             let map = &request.tablespace_map;
             replayed.iter().try_for_each(|space| space.check(map))?;
             let recovery = self.recovery.and_then(Plan::of_cluster);
-            let plan = RestorePlan::new(facts, files, &request.cluster_request(recovery));
-            Ok::<_, OperationError>(plan?)
+            let left_out = left_out(request, set)?;
+            let request = request.cluster_request(recovery, left_out);
+            Ok::<_, OperationError>(RestorePlan::new(facts, files, &request)?)
         })
         .map_err(of_target)?;
         // A refused restore must leave no directory behind.
@@ -94,7 +96,8 @@ impl Job<'_, '_> {
         let mut outputs = outputs::of_set(set)?;
         if plan.over.is_some() {
             outputs = outputs.unguarded();
-            self.check_outside(plan)?;
+            let log = self.recovery.and_then(Plan::of_cluster);
+            check_outside(set, log.map(|plan| plan.place.as_path()), plan)?;
         }
         // What a restore left that was cut off looks like a tablespace, and is no source.
         let mut spaces = request.spaces().filter(|space| !plan.is_own(space));
@@ -111,27 +114,6 @@ impl Job<'_, '_> {
             }
         }
         Ok(outputs)
-    }
-
-    /// Refuses to go over directories in which the sets or their log are: they would be removed.
-    fn check_outside(&self, plan: &RestorePlan) -> Result<(), OperationError> {
-        let stripes = self.set.links().flat_map(|set| set.stripes());
-        let needed = stripes.map(OpenStripe::location);
-        let log = self.recovery.and_then(Plan::of_cluster);
-        let needed = needed.chain(log.map(|plan| plan.place.as_path()));
-        let mut directories = Outputs::new();
-        let spaces = plan.tablespaces.iter().map(|space| &space.becomes);
-        for place in std::iter::once(&plan.into).chain(spaces) {
-            let what = format!(
-                "this run removes what does not belong into {}",
-                place.display()
-            );
-            directories.protect_directory(place, &what)?;
-        }
-        for path in needed {
-            directories.check(path)?;
-        }
-        Ok(())
     }
 
     /// Makes the cluster that is there into that of the set.
@@ -198,11 +180,36 @@ fn replayed(set: &OpenSet) -> Result<Vec<ReplayedTablespace>, OperationError> {
     if facts.log_surveyed {
         return Ok(Vec::new());
     }
+    Ok(replayed_tablespaces(&AsCluster(&image_of(set)?), &facts)?)
+}
+
+fn image_of(set: &OpenSet) -> Result<SetImage, OperationError> {
     let stripes = set.stripes().iter();
     let stripes: Vec<_> = stripes.map(|it| it.location().to_owned()).collect();
     let options = SetImageOptions::default();
-    let image = SetImage::open(Arc::new(places::open_stripes(&stripes)?), &options)?;
-    Ok(replayed_tablespaces(&AsCluster(&image), &facts)?)
+    let image = SetImage::open(Arc::new(places::open_stripes(&stripes)?), &options);
+    Ok(image?)
+}
+
+/// What a restore leaves out, because only some databases or tablespaces were asked for.
+pub(crate) fn left_out(request: &RestoreRequest, set: &OpenSet) -> Result<LeftOut, OperationError> {
+    let (databases, spaces) = (&request.only_databases, &request.only_tablespaces);
+    if databases.is_empty() && spaces.is_empty() {
+        return Ok(LeftOut::default());
+    }
+    let facts = DatabaseFacts::of_set(&set.description().facts.database)?;
+    let names = match databases.is_empty() {
+        true => HashMap::new(),
+        false => {
+            database_names(&AsCluster(&image_of(set)?)).map_err(|fault| PostgresError::Set {
+                what: format!("{} {}", fault.path, fault.what),
+            })?
+        }
+    };
+    Ok(LeftOut::all_but(
+        (&names, databases),
+        (&facts.tablespaces, spaces),
+    )?)
 }
 
 /// The user that root becomes: the owner of the source.
@@ -215,4 +222,27 @@ pub fn cluster_owner(database: &serde_json::Value) -> Result<Option<(u32, u32)>,
         Some(ids) => Ok(Some(ids)),
         None => Err(OperationError::UnknownOwner { user }),
     }
+}
+
+/// Refuses to go over directories in which the sets or their log are: they would be removed.
+pub(crate) fn check_outside(
+    set: &OpenSet,
+    log: Option<&Path>,
+    plan: &RestorePlan,
+) -> Result<(), OperationError> {
+    let stripes = set.links().flat_map(|set| set.stripes());
+    let needed = stripes.map(OpenStripe::location).chain(log);
+    let mut directories = Outputs::new();
+    let spaces = plan.tablespaces.iter().map(|space| &space.becomes);
+    for place in std::iter::once(&plan.into).chain(spaces) {
+        let what = format!(
+            "this run removes what does not belong into {}",
+            place.display()
+        );
+        directories.protect_directory(place, &what)?;
+    }
+    for path in needed {
+        directories.check(path)?;
+    }
+    Ok(())
 }

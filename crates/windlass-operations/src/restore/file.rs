@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use windlass_engine::{DirectoryTarget, Outputs, RunReport};
 use windlass_sqlite::Left;
 
-use super::{Job, Restored, parent};
+use super::{Job, Restored, left_out, parent};
 use crate::ended::RunEnd;
 use crate::error::OperationError;
 use crate::notice::Notice;
@@ -15,6 +15,8 @@ use crate::{outputs, privilege, watch};
 impl Job<'_, '_> {
     pub(super) fn file(&mut self) -> Result<(RunReport, RunEnd, Restored), OperationError> {
         let (request, set) = (self.request, self.set);
+        // A part of it can only be asked of a cluster.
+        left_out(request, set)?;
         let into = &request.into;
         if let Some((uid, gid)) = privilege::owner(parent(into)) {
             privilege::become_user(self.caller.process, uid, gid)?;

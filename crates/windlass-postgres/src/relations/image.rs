@@ -44,6 +44,11 @@ impl<'a> ClusterImage<'a> {
         self.by_path.get(path).copied()
     }
 
+    /// Reads a part of a file; `None` if it cannot be read.
+    pub(super) fn read(&self, entry: &FileEntry, offset: u64, into: &mut [u8]) -> Option<usize> {
+        self.files.read(entry.file, offset, into).ok()
+    }
+
     /// The content of a small file.
     fn content(&self, path: &str, bytes_max: usize) -> Result<Vec<u8>, NameFault> {
         let fault = |what: String| NameFault {

@@ -10,6 +10,7 @@ use super::relation::{Certainty, Relation, RelationKind};
 use super::status::Transactions;
 use super::table::{NameFault, RelationNames};
 use crate::cluster_files::ClusterFiles;
+use crate::control::Control;
 
 impl RelationNames {
     /// Reads the catalogs of an image. What cannot be read goes to the faults.
@@ -23,44 +24,61 @@ impl RelationNames {
     }
 }
 
+/// The names of the databases of an image, by number.
+pub fn database_names(files: &dyn ClusterFiles) -> Result<HashMap<u32, String>, NameFault> {
+    let image = ClusterImage::new(files);
+    let control = image.control()?;
+    with_catalogs(&image, &control, |catalogs| catalogs.databases())
+}
+
 /// Reads all names. A fault of one database is recorded in `names`; a returned fault concerns all.
 fn read(files: &dyn ClusterFiles, names: &mut RelationNames) -> Result<(), NameFault> {
     let image = ClusterImage::new(files);
     let control = image.control()?;
-    let major = image.major()?;
     names.block_bytes = control.block_bytes;
     names.segment_blocks = control.relation_segment_blocks;
-    let form = CatalogForm::of(major, &control);
+    with_catalogs(&image, &control, |catalogs| {
+        let databases = match catalogs.databases() {
+            Ok(databases) => databases,
+            Err(fault) => {
+                names.faults.push(fault);
+                HashMap::new()
+            }
+        };
+        for directory in image.database_directories() {
+            let oid = directory.rsplit('/').next().unwrap_or_default();
+            let known = oid.parse().ok().and_then(|oid: u32| databases.get(&oid));
+            let database = known.cloned().unwrap_or_else(|| oid.to_owned());
+            if let Err(fault) = catalogs.database(&directory, &database, names) {
+                names.faults.push(fault);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Opens the catalogs of an image.
+fn with_catalogs<T>(
+    image: &ClusterImage<'_>,
+    control: &Control,
+    read: impl FnOnce(&mut Catalogs<'_>) -> Result<T, NameFault>,
+) -> Result<T, NameFault> {
+    let major = image.major()?;
     let page = |path: &str, offset: u64, length: usize| {
         let mut page = vec![0; length];
         let entry = image.find(path.as_bytes())?;
-        let found = files.read(entry.file, offset, &mut page).ok()?;
+        let found = image.read(entry, offset, &mut page)?;
         page.truncate(found);
         Some(page)
     };
     let mut catalogs = Catalogs {
-        image: &image,
-        form,
+        image,
+        form: CatalogForm::of(major, control),
         transactions: Transactions::new(control.block_bytes, &page),
         version_directory: control.version_directory(major),
         shared: image.map("global")?,
     };
-    let databases = match catalogs.databases() {
-        Ok(databases) => databases,
-        Err(fault) => {
-            names.faults.push(fault);
-            HashMap::new()
-        }
-    };
-    for directory in image.database_directories() {
-        let oid = directory.rsplit('/').next().unwrap_or_default();
-        let known = oid.parse().ok().and_then(|oid: u32| databases.get(&oid));
-        let database = known.cloned().unwrap_or_else(|| oid.to_owned());
-        if let Err(fault) = catalogs.database(&directory, &database, names) {
-            names.faults.push(fault);
-        }
-    }
-    Ok(())
+    read(&mut catalogs)
 }
 
 /// The catalogs of a cluster.

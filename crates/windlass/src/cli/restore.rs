@@ -34,6 +34,14 @@ pub struct Restore {
     /// PostgreSQL: put the tablespace that was in OLD into NEW. Repeat it for more tablespaces
     #[arg(long, value_name = "OLD=NEW", value_parser = parse_mapping)]
     pub tablespace_map: Vec<(PathBuf, PathBuf)>,
+    /// PostgreSQL: restore only this database; the tables of others become empty files. Repeat it
+    /// for more databases
+    #[arg(long, value_name = "NAME", conflicts_with = "delta")]
+    pub only_database: Vec<String>,
+    /// PostgreSQL: restore only the tables in this tablespace, and those in no tablespace of their
+    /// own. Repeat it for more tablespaces
+    #[arg(long, value_name = "NAME", conflicts_with = "delta")]
+    pub only_tablespace: Vec<String>,
     /// PostgreSQL: turn archiving off in the restored server, or keep it where the source archives
     #[arg(
         long,

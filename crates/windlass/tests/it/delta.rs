@@ -145,6 +145,16 @@ fn a_cluster_that_went_on_goes_back_and_only_what_differs_is_written() {
         said.contains("is not empty") && said.contains("--delta"),
         "{said}"
     );
+    // What would happen is told, and nothing happens.
+    let list = || {
+        let find = Command::new("find").arg(&into).arg("-ls").output();
+        text(&find.unwrap())
+    };
+    let before = list();
+    let said = restored.delta(&into, &["--dry-run"], 0);
+    assert!(said.contains("only what differs is written"), "{said}");
+    assert!(said.contains("would be removed"), "{said}");
+    assert_eq!(list(), before);
     let document = restored.delta(&into, &["--json"], 0);
     let document: serde_json::Value = serde_json::from_str(&document).unwrap();
     let number = |field: &str| document[field].as_u64().unwrap();
@@ -318,8 +328,11 @@ fn what_is_not_this_cluster_is_not_touched() {
         into.to_str().unwrap(),
         "--delta",
     ];
-    let said = run(&words, 1);
-    assert!(said.contains("removes what does not belong"), "{said}");
+    let dry = [&words[..], &["--dry-run"]].concat();
+    for words in [&dry[..], &words] {
+        let said = run(words, 1);
+        assert!(said.contains("removes what does not belong"), "{said}");
+    }
     fs::remove_dir_all(&inside).unwrap();
     restored.check(&into);
     // Who forces it gets it.

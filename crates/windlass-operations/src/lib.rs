@@ -154,7 +154,9 @@ pub use receive::{
     CLUSTER_INTERVAL, DATABASE_INTERVAL, ReceiveRequest, Received, ReceivedLog, receive,
 };
 pub use recovered::MomentRequest;
-pub use recovery::{FilePlan, RecoveryError, RecoveryPlan, RecoveryRequest, WindowShown};
+pub use recovery::{
+    FilePlan, PointRemark, RecoveryError, RecoveryPlan, RecoveryRequest, WindowShown,
+};
 pub use repair::{RepairError, RepairOutcome, RepairRequest, RepairedPage, Unsafe, repair};
 pub use restore::{
     ChangedCluster, RestoreOutcome, RestoreRequest, Restored, cluster_owner, parent, restore,

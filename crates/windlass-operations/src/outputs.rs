@@ -3,9 +3,11 @@
 //! The rule itself is in the engine (`windlass_engine::Outputs`). This file knows the databases'
 //! own files and the kinds of output that only a command writes.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use windlass_engine::{EngineError, FoundSet, OutputKind, Outputs};
+use windlass_repository::{Place, log_databases, log_directory, log_systems};
 
 use crate::error::{DatabaseError, OperationError};
 
@@ -47,11 +49,29 @@ pub fn of_files() -> Outputs {
         .guarded_by(windlass_postgres::running_cluster_around)
 }
 
-/// Outputs of a command that reads a set.
+/// Outputs of a command that reads a set. The log beside it is no place for them.
 pub fn of_set(set: &FoundSet) -> Result<Outputs, OperationError> {
     let mut outputs = outputs();
     outputs.protect_set(set)?;
+    let stripes = set.links().flat_map(FoundSet::stripes);
+    let places = stripes.filter_map(|stripe| stripe.location().parent());
+    let places: BTreeSet<&Path> = places.collect();
+    places
+        .iter()
+        .try_for_each(|place| protect_log(&mut outputs, place))?;
     Ok(outputs)
+}
+
+/// No output may lie in the log of a place, if that is a directory and has one.
+pub(crate) fn protect_log(outputs: &mut Outputs, place: &Path) -> Result<(), OperationError> {
+    let (log, at) = (log_directory(place), Place::directory(place));
+    let has_log = || log_systems(&at).map_or(true, |systems| !systems.is_empty());
+    let has_databases = || log_databases(&at).map_or(true, |databases| !databases.is_empty());
+    if log.is_dir() && (has_log() || has_databases()) {
+        let what = format!("{} holds archived log", log.display());
+        outputs.protect_directory(&log, &what)?;
+    }
+    Ok(())
 }
 
 /// Outputs of a command that reads a SQLite database.

@@ -18,13 +18,14 @@ mod inside;
 mod log_place;
 mod own;
 mod plan;
+mod remarks;
 mod request;
 
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use windlass_engine::OpenSet;
-use windlass_postgres::{DatabaseFacts, Lsn, Recovery, RecoveryPoint, Sought, seek_point};
+use windlass_postgres::{DatabaseFacts, Lsn, Recovery, RecoveryPoint, Sought, Stop, seek_point};
 use windlass_repository::{
     KnownLog, LogPath, LogPlace, LogReader, RepositoryError, database_number,
 };
@@ -44,7 +45,7 @@ pub use file::FilePlan;
 pub(crate) use file::bytes_of;
 pub(crate) use inside::check_inside;
 use log_place::log_place;
-pub use plan::{Plan, RecoveryPlan};
+pub use plan::{Plan, PointRemark, RecoveryPlan};
 pub use request::RecoveryRequest;
 
 /// The set to restore, and how it goes on.
@@ -231,7 +232,7 @@ fn cluster_plan(
     let fetch = (request.fetch)(&place, log.system(), log.is_encrypted()?);
     let way = Way::new(&facts, &log, request)?;
     own::check(found.open()?, &facts, &mut way.reader())?;
-    let (to, stops) = way.check(request)?;
+    let (to, stop) = way.check(request)?;
     Ok(RecoveryPlan {
         recovery: Recovery {
             point: request.point.clone(),
@@ -243,8 +244,9 @@ fn cluster_plan(
         place,
         from: facts.stop_lsn,
         to,
-        stops,
+        stops: stop.map(|stop| stop.at),
         timeline: way.path.timeline(),
+        remarks: remarks::of(&way, &request.point, stop)?,
     })
 }
 
@@ -300,9 +302,9 @@ impl<'a> Way<'a> {
 
     /// How far the log goes, and the record at which the server stops, if that is known. Fails if
     /// the log does not get to the point.
-    fn check(&self, request: &RecoveryRequest) -> Result<(Lsn, Option<Lsn>), OperationError> {
+    fn check(&self, request: &RecoveryRequest) -> Result<(Lsn, Option<Stop>), OperationError> {
         let up_to = match &request.point {
-            RecoveryPoint::Immediate => return Ok((self.stop, Some(self.stop))),
+            RecoveryPoint::Immediate => return Ok((self.stop, Some(Stop::at(self.stop)))),
             RecoveryPoint::Lsn(lsn) => Some(*lsn),
             _ => None,
         };
@@ -341,7 +343,7 @@ impl<'a> Way<'a> {
         }
         let point = (&request.point, request.inclusive);
         match seek_point(&mut reader, self.segment_bytes, start, point)? {
-            Sought::Found(at) => Ok((end, Some(at))),
+            Sought::Found(stop) => Ok((end, Some(stop))),
             Sought::Unsure => Ok((end, None)),
             Sought::Minimal(at) => Err(RecoveryError::Minimal { at }.into()),
             Sought::Missing { stopped, .. } if self.is_before_last(stopped, end) => {

@@ -61,7 +61,7 @@ pub use history::Histories;
 pub use known::KnownEnd;
 pub use mark::LostEnd;
 pub use path::{LogPath, LogStep};
-pub use place::{LogPlace, ObjectName, Place, has_log, log_databases, log_systems};
+pub use place::{LogPlace, ObjectName, Place, has_log, log_databases, log_directory, log_systems};
 pub use push::{LookAhead, PushRequest, Pushed, content_key_beside, push, system_beside};
 pub use ranges::{KnownLog, LogSpan, TimelineLog};
 pub use reader::LogReader;

@@ -91,6 +91,11 @@ fn hex(text: &str, digits: usize) -> Option<u64> {
         .flatten()
 }
 
+/// Where the log of a place is, if that is a directory.
+pub fn log_directory(place: &Path) -> PathBuf {
+    place.join(LOG)
+}
+
 impl LogPlace {
     /// The log of a cluster in a place. Nothing is looked up.
     pub fn new(place: &Place, system: u64) -> Self {

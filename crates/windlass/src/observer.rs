@@ -1,6 +1,7 @@
 //! Shows on the terminal, and writes to the log, what an operation tells.
 
 mod lab;
+mod point;
 
 use std::any::Any;
 use std::path::Path;
@@ -138,7 +139,10 @@ impl Terminal {
                 goes_on,
                 is_first,
             } => self.captures((database, *timeline), *goes_on, *is_first),
-            Notice::Recovers(plan) => self.note(&recovers(plan)),
+            Notice::Recovers(plan) => {
+                self.note(&recovers(plan));
+                plan.remarks.iter().for_each(|remark| self.at_point(remark));
+            }
             Notice::Replays(plan) => self.note(&replays(plan)),
             Notice::EndsWithSet(why) => self.ends(why),
             Notice::BuildsOn(bases) => self.note(&builds_on(bases)),

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use jiff::Timestamp;
 use windlass_postgres::{Lsn, Recovery, Timeline};
 
 use super::file::FilePlan;
@@ -40,4 +41,31 @@ pub struct RecoveryPlan {
     pub stops: Option<Lsn>,
     /// The timeline at the end.
     pub timeline: Timeline,
+    /// What the user may not expect at the point.
+    pub remarks: Vec<PointRemark>,
+}
+
+/// What a user may not expect of a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PointRemark {
+    /// The transaction was rolled back.
+    RolledBack,
+    /// More restore points have the name, and a server stops at the first.
+    Repeated {
+        /// How many come later.
+        count: u32,
+        /// When the last of them was made.
+        last: Timestamp,
+    },
+    /// At that moment, no transaction had ended on the timeline yet.
+    StateOfFork {
+        /// The timeline from which it came.
+        from: Timeline,
+        /// Where it left it.
+        at: Lsn,
+        /// When the last transaction before ended.
+        last: Option<Timestamp>,
+        /// The last transaction up to the moment that the older timeline has behind it.
+        lost: Option<Timestamp>,
+    },
 }

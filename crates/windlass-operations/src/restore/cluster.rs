@@ -94,9 +94,12 @@ impl Job<'_, '_> {
     fn check_places(&self, plan: &RestorePlan) -> Result<Outputs, OperationError> {
         let (request, set) = (self.request, self.set);
         let mut outputs = outputs::of_set(set)?;
+        let log = self.recovery.and_then(Plan::of_cluster);
+        if let Some(log) = log {
+            outputs::protect_log(&mut outputs, &log.place)?;
+        }
         if plan.over.is_some() {
             outputs = outputs.unguarded();
-            let log = self.recovery.and_then(Plan::of_cluster);
             check_outside(set, log.map(|plan| plan.place.as_path()), plan)?;
         }
         // What a restore left that was cut off looks like a tablespace, and is no source.

@@ -37,8 +37,8 @@ const MINIMAL: i32 = 0;
 /// What a search for a point found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sought {
-    /// A server stops at this record.
-    Found(Lsn),
+    /// A server stops at a record.
+    Found(Stop),
     /// No record is the point, up to the end of the log.
     Missing {
         /// Where the log ends.
@@ -55,7 +55,35 @@ pub enum Sought {
     Unsure,
 }
 
+/// The record at which a server stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stop {
+    /// Where it begins.
+    pub at: Lsn,
+    /// The last transaction that ended before: where the record of its end begins, and when it was.
+    pub last: Option<(Lsn, Timestamp)>,
+    /// Whether it is the end of a transaction that was rolled back.
+    pub is_rollback: bool,
+    /// How many later restore points have the same name, and when the last of them was made.
+    pub repeated: Option<(u32, Timestamp)>,
+}
+
+impl Stop {
+    /// A position, of which nothing else is known.
+    pub fn at(at: Lsn) -> Self {
+        Self {
+            at,
+            last: None,
+            is_rollback: false,
+            repeated: None,
+        }
+    }
+}
+
 /// Looks for a point in a log, from a position on at which a record begins.
+///
+/// A server stops at the first restore point of a name. So the log behind it is read, too, to tell
+/// whether there are more of that name.
 pub fn seek_point(
     source: &mut dyn LogSource,
     segment_bytes: u64,
@@ -65,6 +93,7 @@ pub fn seek_point(
     let wanted = [MANAGER_LOG, MANAGER_TRANSACTION];
     let mut records = Records::open(source, segment_bytes, from, &wanted)?.with_beginnings();
     let (mut end, mut last, mut prepared) = (from, None, false);
+    let mut before = None;
     while let Some(record) = records.read_next()? {
         if is_minimal(&record) {
             return Ok(Sought::Minimal(record.start));
@@ -85,8 +114,14 @@ pub fn seek_point(
             _ => false,
         };
         if is_point {
-            return Ok(Sought::Found(record.start));
+            return Ok(Sought::Found(Stop {
+                at: record.start,
+                last: before,
+                is_rollback: is_rollback(&record),
+                repeated: repeated(&mut records, point)?,
+            }));
         }
+        before = time.map(|time| (record.start, time)).or(before);
     }
     Ok(match prepared {
         true => Sought::Unsure,
@@ -95,6 +130,26 @@ pub fn seek_point(
             Sought::Missing { end, last, stopped }
         }
     })
+}
+
+/// How many restore points with this name the rest of a log has, and when the last was made.
+fn repeated(
+    records: &mut Records<'_>,
+    point: &RecoveryPoint,
+) -> Result<Option<(u32, Timestamp)>, PostgresError> {
+    let RecoveryPoint::Name(name) = point else {
+        return Ok(None);
+    };
+    let mut found: Option<(u32, Timestamp)> = None;
+    while let Some(record) = records.read_next()? {
+        if restore_point(&record) == Some(name.as_bytes())
+            && let Some(time) = data(&record.body).and_then(moment)
+        {
+            let before = found.map_or(0, |(count, _)| count);
+            found = Some((before.saturating_add(1), time));
+        }
+    }
+    Ok(found)
 }
 
 /// When the last transaction ended in the log of some segments, the last segment first. `from` and
@@ -137,10 +192,19 @@ fn end_of_transaction(record: &Record) -> Option<Timestamp> {
     if record.manager != MANAGER_TRANSACTION || !is_end {
         return None;
     }
-    let bytes = data(&record.body)?.get(..8)?;
-    let micros = i64::from_le_bytes(bytes.try_into().ok()?);
+    moment(data(&record.body)?)
+}
+
+/// The time with which the data of a record begins.
+fn moment(data: &[u8]) -> Option<Timestamp> {
+    let micros = i64::from_le_bytes(data.get(..8)?.try_into().ok()?);
     let epoch = Timestamp::from_second(EPOCH_SECONDS).ok()?;
     epoch.checked_add(SignedDuration::from_micros(micros)).ok()
+}
+
+fn is_rollback(record: &Record) -> bool {
+    let kind = record.info & TRANSACTION_MASK;
+    record.manager == MANAGER_TRANSACTION && [ABORT, ABORT_PREPARED].contains(&kind)
 }
 
 fn is_prepared(record: &Record) -> bool {

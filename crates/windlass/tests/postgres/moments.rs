@@ -168,6 +168,58 @@ fn a_cluster_follows_the_timeline_that_is_asked_for() {
 }
 
 #[test]
+fn what_a_user_may_not_expect_at_a_target_is_said() {
+    let source = Archiving::start(&["--wal-segsize=1"]);
+    let place = source.back_up();
+    let sql = |sql: &str| source.server.sql("postgres", sql);
+    let point = "SELECT pg_create_restore_point('nightly')";
+    sql(point);
+    let number: u64 = sql("SELECT pg_current_xact_id()").parse().unwrap();
+    let fails = "INSERT INTO t SELECT 1 / (3 - i) FROM generate_series(1, 5) i";
+    assert!(!source.server.try_sql("postgres", fails).status.success());
+    sql(point);
+    source.insert_and_archive(1);
+    let copy = recovered(&source, "copy", &["--target-latest", "--archive", "keep"]);
+    source.insert_and_archive(2);
+    let time = source.server.sql("postgres", TIME);
+    source.insert_and_archive(3);
+    copy.sql("postgres", "INSERT INTO t VALUES (20)");
+    let segment = copy.sql("postgres", "SELECT pg_walfile_name(pg_switch_wal())");
+    let question = format!("SELECT last_archived_wal >= '{segment}' FROM pg_stat_archiver");
+    copy.wait_until(&question, "t");
+    let (good, bad) = (number.to_string(), (number + 1).to_string());
+    let into = source.arg("into");
+    for (words, code, says) in [
+        (&["--target-xid", &good][..], 0, ""),
+        (&["--target-xid", &bad], 3, "was rolled back"),
+        (&["--target-name", "nightly"], 3, "1 later restore point"),
+        (
+            &["--target-time", &time],
+            3,
+            "Timeline 1 went on without it, and has transactions up to 2",
+        ),
+        (
+            &["--target-time", &time, "--target-timeline", "current"],
+            0,
+            "",
+        ),
+    ] {
+        let output = restore(&place, &into, &[words, &["--dry-run"]].concat());
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {printed}");
+        assert!(printed.contains(says), "{words:?}: {printed}");
+        assert_eq!(code == 3, printed.contains("warning: "), "{printed}");
+    }
+    // Nobody restores into the log that he restores from.
+    let inside = format!("{place}/log/inside");
+    let output = restore(&place, &inside, &[]);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("holds archived log"), "{printed}");
+    assert!(!Path::new(&inside).exists());
+}
+
+#[test]
 fn a_set_goes_on_only_with_the_log_of_its_own_server() {
     let source = Archiving::start(&["--wal-segsize=1"]);
     let place = source.back_up();

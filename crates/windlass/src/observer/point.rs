@@ -1,0 +1,52 @@
+//! Shows what a user may not expect at the point of a recovery.
+
+use jiff::Timestamp;
+use windlass_operations::PointRemark;
+
+use super::Terminal;
+use crate::output;
+
+impl Terminal {
+    /// What a user may not expect at the point of a recovery.
+    pub(super) fn at_point(&self, remark: &PointRemark) {
+        let time = |time: &Timestamp| time.to_string();
+        match remark {
+            PointRemark::RolledBack => output::degrade(
+                "the transaction was rolled back: nothing that it did is in what is recovered",
+            ),
+            PointRemark::Repeated { count, last } => {
+                output::degrade(&format!(
+                    "{count} later restore point(s) have the same name: the recovery stops at the \
+                     first"
+                ));
+                output::note(&format!(
+                    "hint: The last was made at {}: use a target time for it.",
+                    time(last)
+                ));
+            }
+            PointRemark::StateOfFork {
+                from,
+                at,
+                last,
+                lost,
+            } => {
+                let last = last.map_or_else(String::new, |last| format!(", of {}", time(&last)));
+                let text = format!(
+                    "at that moment, nothing had ended yet on the timeline that is followed: this \
+                     is the state in which it left timeline {from}, at {at}{last}"
+                );
+                let Some(lost) = lost else {
+                    return self.note(&text);
+                };
+                output::degrade(&format!(
+                    "{text}. Timeline {from} went on without it, and has transactions up to {}",
+                    time(lost)
+                ));
+                output::note(&format!(
+                    "hint: Follow timeline {from} to get those: restore --target-timeline {from}, \
+                     open --timeline {from}."
+                ));
+            }
+        }
+    }
+}

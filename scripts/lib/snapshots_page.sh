@@ -29,6 +29,12 @@ creation_row() {
         "$(awk -F '\t' -v name="$3" '$1 == name { printf "%s%.3f", (n++ ? ", " : ""), $2 }' "$results_dir/creations.tsv")"
 }
 
+# noise: by how many percent two runs of one phase differ within a round, in the median.
+noise() {
+    awk -F '\t' '{ key = $1 FS $2; if (key in first) { d = $3 - first[key]; print 200 * (d < 0 ? -d : d) / ($3 + first[key]) } else first[key] = $3 }' \
+        "$results_dir/snapshots.tsv" | median
+}
+
 # step_rows NAME: where the time of these creations went, in the order of the steps.
 step_rows() {
     local order step
@@ -57,7 +63,7 @@ write_snapshots_page() {
         echo "# What snapshots by the hook cost"
         echo
         echo "\`scripts/bench snapshots\` wrote this page: pgbench with 8 clients at scale $pgbench_scale and $few_files more tables, medians of $pairs rounds of $seconds s."
-        echo "Ratios are of values of one round."
+        echo "Ratios are of values of one round. Two runs of the same phase differ by $(printf '%.0f' "$(noise)") % within a round, in the median."
         echo
         echo "| what | measured | goal | met |"
         echo "|---|---:|---|---|"

@@ -223,7 +223,7 @@ class Stripe:
         head = Fields(self.read(0, 64))
         magic, version, features, self.header_bytes = head.take("8sHHI")
         need(magic == b"WNDLASS\x01", f"{self.path}: not a stripe")
-        need(version == 1 and features < 4, f"{self.path}: a newer format")
+        need(version == 1 and features < 8, f"{self.path}: a newer format")
         need(512 <= self.header_bytes <= 1 << 20, "header: length")
         block = self.read(0, self.header_bytes)
         check_crc(block, "header")
@@ -231,8 +231,11 @@ class Stripe:
         self.set_id, self.stripe, count = head.take("16sHH")
         self.alignment, self.transfer_bytes, self.frame_bytes, self.created = head.take("IIIq")
         role, encryption = head.take("BB")
-        need((role, encryption) == (0, features >> 1) and is_zero(head.bytes(6)), "header: a newer feature")
+        parities = head.take("B")
+        features_are = (role, encryption, bool(parities)) == (0, features >> 1 & 1, bool(features & 4))
+        need(features_are and is_zero(head.bytes(5)), "header: a newer feature")
         self.locations = [head.string() for _ in range(count)]
+        self.parities = [head.string() for _ in range(parities)]
         self.cipher = None
         if encryption:
             check, count = head.take("16sH")

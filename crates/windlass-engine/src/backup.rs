@@ -16,9 +16,13 @@
 mod class;
 mod compressor;
 mod encoding;
+mod ended;
 mod group;
 mod hurry;
+mod output;
 mod pages;
+mod parity;
+mod parity_threads;
 mod reader;
 mod sealing;
 mod source;
@@ -33,7 +37,6 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use windlass_media::{Base, Encoder, Facts, FileNo, FileTable, SetId, fitted};
 
-use crate::activity::Activity;
 use crate::adaptive::Watch;
 use crate::buffer::{Pool, inputs_max, read_depth};
 use crate::cancel::Cancel;
@@ -45,13 +48,14 @@ use crate::process::process_cpu_seconds;
 use crate::progress::{Progress, Setup};
 use crate::rate::RateLimit;
 use crate::read::ReadQueue;
-use crate::report::{Ended, RunReport};
+use crate::report::RunReport;
 use crate::resource::StageName;
 use crate::shared::{Shared, spawn};
 pub use class::PageClass;
 use compressor::{Chunk, Compressor};
 pub use encoding::{Encoded, FrameEncoder, PageCounts};
 pub use pages::{FileClasses, PageHook, Pages};
+use parity::{Groups, Parity};
 use reader::{Filled, Reader};
 pub(crate) use sealing::READ_BYTES;
 use source::{Cutter, Outcomes, SourceFile, Uncut, Unit};
@@ -74,6 +78,7 @@ pub struct BackupRun {
     units: Option<Sender<Unit>>,
     workers: Vec<JoinHandle<()>>,
     writers: Vec<JoinHandle<Option<StripeWriter>>>,
+    parity: Option<Parity>,
     keeps: bool,
     began: Instant,
     cpu_began: f64,
@@ -108,7 +113,7 @@ impl BackupRun {
         progress: Arc<Progress>,
         cancel: Cancel,
     ) -> Result<Self, EngineError> {
-        let keeps = stripes::keeps(&devices)?;
+        let keeps = stripes::keeps(&devices, options.parities)?;
         let (source, target) = Paced::start(options.pacing.as_ref(), &cancel);
         let devices = paced(devices, target.as_ref());
         let plan = &options.plan;
@@ -116,13 +121,20 @@ impl BackupRun {
             let window = plan.buffer_bytes;
             Arc::new(Watch::new(range, options.codec, window, plan.compressors))
         });
-        let most = plan.buffers_max(options.pages_bytes());
+        let most = plan.buffers_max(options.pages_bytes() + options.parity_bytes());
         let pool = Pool::growing(plan.buffers, most, options.outputs(), plan.transfer_bytes)?;
-        let stripes = stripes::begin(set_id, created_nanos, &options, devices)?;
-        let names = stripes.iter().map(|stripe| stripe.device.location());
-        progress.begin(Setup::of_backup(&options, names, &pool));
+        let groups = Groups::of(&options, devices.len())?;
+        let locations = devices.iter().map(|device| device.location());
+        let setup = Setup::of_backup(&options, locations, &pool);
+        let (set, shared) = ((set_id, created_nanos), groups.as_ref().map(|it| &it.0));
+        let (stripes, parities) = stripes::begin(set, &options, devices, shared)?;
+        progress.begin(setup);
+        let mut shared = Shared::new(pool, progress, cancel);
+        if let Some((groups, _)) = &groups {
+            shared.close_also(groups.pools());
+        }
         let mut run = Self {
-            shared: Arc::new(Shared::new(pool, progress, cancel)),
+            shared: Arc::new(shared),
             outcomes: Arc::default(),
             hook: Arc::default(),
             set_id,
@@ -132,6 +144,7 @@ impl BackupRun {
             units: None,
             workers: Vec::new(),
             writers: Vec::new(),
+            parity: None,
             keeps,
             began: Instant::now(),
             cpu_began: process_cpu_seconds(),
@@ -144,6 +157,9 @@ impl BackupRun {
             options,
         };
         run.spawn(stripes, source.as_ref())?;
+        if let Some((groups, queues)) = groups {
+            run.spawn_parity(groups, parities.into_iter().zip(queues))?;
+        }
         Ok(run)
     }
 
@@ -398,7 +414,12 @@ impl BackupRun {
         // Otherwise a thread that waits for a rate limit would notice only when its turn comes.
         self.limits().for_each(RateLimit::lift);
         self.units = None;
-        self.join().err().unwrap_or(EngineError::Stopped)
+        let error = self.join().err().unwrap_or(EngineError::Stopped);
+        // The run has stopped, so its parity says no more.
+        if let Some(parity) = self.parity.take() {
+            drop(parity.end(&self.shared));
+        }
+        error
     }
 
     /// Waits until everything that was pushed has been read, has passed the hook and has its CRC.
@@ -423,18 +444,25 @@ impl BackupRun {
         let (stripes, seconds) = self.end()?;
         self.check_base(&files, &facts)?;
         self.shared.progress.set_phase("sealing");
-        let stripes = if self.keeps {
-            self.seal(stripes, files, facts)?
-        } else {
-            stripes
+        let mut parity = self.parity.take();
+        let sealed = match self.keeps {
+            true => self.seal(stripes, &mut parity, (files, facts)),
+            false => Ok((stripes, Vec::new())),
         };
-        Ok(self.report(&stripes, seconds))
+        // If it failed, the threads end with the run.
+        self.parity = parity;
+        let (stripes, parities) = sealed?;
+        Ok(self.report((&stripes, &parities), seconds))
     }
 
     /// Ends a run that was only a trial. Returns what it did; there is no set.
     pub fn discard(mut self) -> Result<RunReport, EngineError> {
         let (stripes, seconds) = self.end()?;
-        Ok(self.report(&stripes, seconds))
+        let parities = match self.parity.take() {
+            Some(parity) => parity.end(&self.shared)?,
+            None => Vec::new(),
+        };
+        Ok(self.report((&stripes, &parities), seconds))
     }
 
     /// Waits until everything is written. Returns the stripes, and for how many seconds data moved.
@@ -444,32 +472,6 @@ impl BackupRun {
         let stripes = self.join()?;
         let seconds = self.data_began.map(|began| began.elapsed().as_secs_f64());
         Ok((stripes, seconds.unwrap_or(0.0)))
-    }
-
-    fn report(&self, stripes: &[StripeWriter], data_seconds: f64) -> RunReport {
-        let mut activity = Activity::new(&self.shared.progress, &self.options.plan, data_seconds);
-        activity.buffers_peak = self.shared.pool.peak();
-        let compression = self.adaptive.as_ref().map(|watch| watch.report());
-        let most = compression.as_ref().and_then(|report| report.used.first());
-        let codec = most.map_or(self.options.codec, |most| most.codec);
-        activity.codec = codec.to_string();
-        activity.source_rate = self.options.source_rate;
-        activity.device_rate = self.options.device_rate;
-        let devices = stripes.iter().map(|stripe| stripe.report(data_seconds));
-        let ended = Ended {
-            set_id: self.set_id,
-            elapsed: self.began.elapsed(),
-            cpu_seconds: process_cpu_seconds() - self.cpu_began,
-            data_seconds,
-            bytes_read: activity.reader.bytes,
-            bytes_written: stripes.iter().map(|stripe| stripe.offset).sum(),
-            devices: devices.collect(),
-        };
-        RunReport {
-            compression,
-            pages: self.page_counts.report(),
-            ..RunReport::of_backup(ended, &activity)
-        }
     }
 
     /// Waits for all threads to end. Returns their stripes, or the first error.
@@ -490,7 +492,7 @@ impl BackupRun {
 
 impl Drop for BackupRun {
     fn drop(&mut self) {
-        if self.workers.is_empty() && self.writers.is_empty() {
+        if self.workers.is_empty() && self.writers.is_empty() && self.parity.is_none() {
             return;
         }
         drop(self.stopped(EngineError::Stopped));

@@ -27,7 +27,7 @@ use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::report::RunReport;
 use crate::restore::{Faults, FittedOptions, LinkLedger, run_through};
-use crate::set::{OpenStripe, Tally};
+use crate::set::{FoundSet, Mends, OpenStripe, Tally};
 use crate::target::Discard;
 use crate::waits::Stage;
 
@@ -46,6 +46,8 @@ pub struct Verification {
     pub run: RunReport,
     /// Everything that is damaged.
     pub damage: DamageReport,
+    /// What was lost and could be rebuilt; none if no set has parity.
+    pub mends: Option<Mends>,
 }
 
 /// Reads and checks everything that exists of a set, and lists all damage.
@@ -59,7 +61,18 @@ pub fn verify(
     let set = survey.set();
     let (run, ledger) = run_through(set, &Discard, options, progress, cancel, &findings)?;
     let damage = findings.settle(survey, &ledger)?;
-    Ok(Verification { run, damage })
+    let mends = check_parity(set, cancel)?;
+    Ok(Verification { run, damage, mends })
+}
+
+/// Reads all of the parity of a set and of those that it builds on. Returns what is lost of them.
+fn check_parity(set: &FoundSet, cancel: &Cancel) -> Result<Option<Mends>, EngineError> {
+    for rebuilder in set.links().filter_map(FoundSet::rebuilder) {
+        for file in rebuilder.files() {
+            rebuilder.is_sound(file, cancel)?;
+        }
+    }
+    Ok(set.mends())
 }
 
 /// Checks seals, footers and index blocks, and that the frames they list make up every file.

@@ -18,13 +18,14 @@
 //! - Only regular files are opened, and no open waits.
 
 mod leftover;
+mod parity;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::durable::{self, NameError};
 use crate::error::{DeviceOperation, EngineError};
-use crate::set::{FoundSet, METADATA_LIMIT_DEFAULT};
+use crate::set::{FoundSet, METADATA_LIMIT_DEFAULT, is_parity_file};
 use crate::storage::Files;
 use crate::stripe_name::is_partial;
 use leftover::{Leftover, Look, Sibling, look, siblings};
@@ -80,6 +81,13 @@ pub fn clean_up_within(
     paths.retain(|path| is_partial(path));
     paths.sort();
     let mut done = Vec::new();
+    // What is left of a set's stripes says what becomes of its parity, so that comes first.
+    let (parities, paths): (Vec<_>, Vec<_>) = paths
+        .into_iter()
+        .partition(|path| is_parity_file(&Files, path));
+    for path in parities {
+        done.extend(parity::settle(&path, metadata_limit).map_err(fault)?);
+    }
     for path in paths {
         match look(&path) {
             Look::Passed => {}
@@ -131,13 +139,13 @@ fn settle(stripe: Leftover, metadata_limit: u64) -> std::io::Result<Vec<CleanedU
 /// Removes the stripes of a set that was never sealed. The unsealed ones prove that, so they go
 /// last.
 fn remove_all(stripe: Leftover, siblings: Vec<Sibling>) -> std::io::Result<Vec<CleanedUp>> {
+    let mut done = parity::remove_of(&stripe)?;
     let mut doomed = vec![stripe];
     doomed.extend(siblings.into_iter().filter_map(|it| match it {
         Sibling::Leftover(other) => Some(*other),
         _ => None,
     }));
     doomed.sort_by_key(|it| !it.sealed);
-    let mut done = Vec::new();
     for stripe in doomed {
         done.push(remove(&stripe.path)?);
         // What proves that the others may go must stay as long as they do.

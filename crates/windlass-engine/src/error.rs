@@ -13,7 +13,7 @@ use crate::mismatch::Mismatch;
 use crate::resource::StageName;
 use crate::setting::{Setting, SettingFault};
 pub use hints::{FILE_SIZE_LIMIT, locked_words, place_hint_for_all};
-use hints::{damage_hint, device_words, mixed_words, place_hint};
+use hints::{damage_hint, device_words, mixed_words};
 pub use operation::DeviceOperation;
 pub(crate) use operation::{damage, read_error};
 
@@ -185,6 +185,31 @@ pub enum EngineError {
         /// Where the set says it was written.
         location: String,
     },
+    /// More is lost of a set with parity than can be rebuilt.
+    #[error(
+        "set {set}: {} devices are missing or damaged, and its parity can rebuild {parities}: {}",
+        lost.len(), lost.join(", ")
+    )]
+    BeyondParity {
+        /// The set.
+        set: SetId,
+        /// How many devices can be lost.
+        parities: u16,
+        /// Where the devices are, or were written.
+        lost: Vec<String>,
+    },
+    /// A set that has no parity cannot be repaired.
+    #[error("set {set} has no parity")]
+    NoParity {
+        /// The set.
+        set: SetId,
+    },
+    /// The directory in which a device was written is gone.
+    #[error("cannot write the lost device anew: the directory {} does not exist", directory.display())]
+    RepairNoDirectory {
+        /// The directory.
+        directory: PathBuf,
+    },
     /// The same stripe was given twice, in two files. It does not matter whether their bytes are
     /// the same.
     #[error("stripe {stripe} of set {set} is there twice: in {first} and in {second}")]
@@ -254,6 +279,16 @@ pub enum EngineError {
         /// Bytes of each.
         transfer_bytes: usize,
         /// Their product.
+        needed_bytes: u64,
+        /// What is allowed.
+        limit_bytes: u64,
+    },
+    /// The buffers and the parity would take more memory than allowed.
+    #[error(
+        "parity needs {needed_bytes} bytes of memory with the buffers, the limit is {limit_bytes}"
+    )]
+    ParityMemory {
+        /// What is needed, with the buffers.
         needed_bytes: u64,
         /// What is allowed.
         limit_bytes: u64,
@@ -360,6 +395,7 @@ impl EngineError {
             Self::Damage { .. }
             | Self::NotSealed { .. }
             | Self::StripeMissing { .. }
+            | Self::BeyondParity { .. }
             | Self::StripeTwice { .. }
             | Self::SetsMixed { .. }
             | Self::BaseMissing { .. }
@@ -376,8 +412,12 @@ impl EngineError {
             Self::NoSet { .. } => {
                 "Name a stripe of the set, or the directory that holds its stripes."
             }
-            Self::StripeMissing { .. } => {
+            Self::StripeMissing { .. } | Self::BeyondParity { .. } => {
                 "Name every place that holds stripes of this set, or copy the missing one back."
+            }
+            Self::NoParity { .. } => "Restore from another set, or from the base of this one.",
+            Self::RepairNoDirectory { .. } => {
+                "Create the directory, or mount the new disk there. Then run the same command again."
             }
             Self::StripeTwice { .. } => "Name the file that you mean instead of the directory.",
             Self::NoDatabase { .. } => "Use a newer version of Windlass.",
@@ -427,73 +467,4 @@ impl EngineError {
         };
         Some(text.to_owned())
     }
-
-    /// What can be done when the system refused a call.
-    fn hint_of_io(&self) -> Option<&'static str> {
-        Some(match self {
-            Self::DeviceIo { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
-                "Free space on the device, or add another device."
-            }
-            Self::TargetIo { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
-                "Free space there and remove what was written, or restore somewhere else."
-            }
-            Self::OutputIo { source, .. } | Self::EventFile { source, .. }
-                if source.kind() == io::ErrorKind::StorageFull =>
-            {
-                "Free space there, or name another place."
-            }
-            Self::DeviceIo {
-                operation, source, ..
-            } if device_hint(*operation, source).is_some() => {
-                return device_hint(*operation, source);
-            }
-            Self::DeviceIo { source, .. }
-            | Self::TargetIo { source, .. }
-            | Self::EventFile { source, .. }
-            | Self::OutputIo { source, .. }
-                if source.kind() == io::ErrorKind::PermissionDenied
-                    && !hints::is_for_all(source) =>
-            {
-                "Windlass runs as the owner of the database; let that user write there."
-            }
-            Self::DeviceIo { source, .. }
-            | Self::TargetIo { source, .. }
-            | Self::EventFile { source, .. }
-            | Self::OutputIo { source, .. } => return place_hint(source),
-            _ => return None,
-        })
-    }
-}
-
-/// What to do when this operation on a stripe fails in this way, if that needs words of its own.
-fn device_hint(operation: DeviceOperation, source: &io::Error) -> Option<&'static str> {
-    Some(match (operation, source.kind()) {
-        (DeviceOperation::Publish, io::ErrorKind::AlreadyExists) => {
-            "The stripe is sealed and is called NAME.partial. Move the other file away, and rename \
-             the stripe to NAME."
-        }
-        (DeviceOperation::Publish, _) => {
-            "All stripes are sealed, so the set is complete. A stripe that did not get its name is \
-             still called NAME.partial. Name the directories of the stripes to use the set. The \
-             next backup there gives the stripe its name, if the directory lets it."
-        }
-        (DeviceOperation::Settle, _) => {
-            "All stripes are sealed, so the set is complete, and it can be used. If NAME.partial \
-             is there too, remove it: it is the same file."
-        }
-        (DeviceOperation::Read, io::ErrorKind::InvalidInput) => {
-            "A set is read from regular files. Name a stripe of it, or the directory that holds \
-             its stripes."
-        }
-        (DeviceOperation::Create, io::ErrorKind::AlreadyExists) => {
-            "Choose another name, or name a directory."
-        }
-        (DeviceOperation::Create, io::ErrorKind::WouldBlock) => {
-            "Wait for that backup, or choose another name."
-        }
-        (DeviceOperation::Read, io::ErrorKind::PermissionDenied) => {
-            "Let this user read it, or run as the user who owns it."
-        }
-        _ => return None,
-    })
 }

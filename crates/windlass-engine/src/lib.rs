@@ -52,11 +52,13 @@ mod objects;
 mod options;
 mod outputs;
 mod pace;
+mod parity_file;
 mod place;
 mod process;
 mod progress;
 mod rate;
 mod read;
+mod repair_set;
 mod report;
 mod resource;
 mod restore;
@@ -110,19 +112,22 @@ pub use options::{
 };
 pub use outputs::{Guard, OutputKind, Outputs, is_same_output};
 pub use pace::{Pace, PacedIo, Paces, Pacing};
-pub use place::{SetAbout, SetEntry, SetList, SetState, StripeEntry, UnknownStripe, list_sets};
+pub use place::{
+    SetAbout, SetEntry, SetList, SetParity, SetState, StripeEntry, UnknownStripe, list_sets,
+};
 pub use process::{address_space_has, address_space_left, hostname};
 pub use progress::Progress;
 pub use rate::RateLimit;
 pub use read::{cached_pages, read_uncached};
+pub use repair_set::{RepairedDevice, RepairedSet, repair_set};
 pub use report::{DeviceReport, PagesReport, RunReport};
 pub use resource::{Resource, StageName};
 pub use restore::{FittedOptions, RestoreOptions, restore};
 pub use ring::{Ring, RingDone};
 pub use set::{
-    Ancestor, Beside, FoundSet, Lineage, METADATA_LIMIT_DEFAULT, MarkedRemoval, OpenSet,
-    OpenStripe, Removal, StripeGlance, UpperLayers, UpperRange, glance, hide, hold_path,
-    is_removed, key_file_of, key_of_set, set_of_stripe, show,
+    Ancestor, Beside, FoundSet, Lineage, LostDevice, METADATA_LIMIT_DEFAULT, MarkedRemoval, Mends,
+    OpenSet, OpenStripe, Rebuilder, RebuiltPart, Removal, StripeGlance, UpperLayers, UpperRange,
+    glance, hide, hold_path, is_removed, key_file_of, key_of_set, set_of_stripe, show,
 };
 pub use setting::{Setting, SettingFault};
 pub use storage::{Files, Going, Keep, Kept, Keyed, Lies, NotRemoved, PlaceFile, ReadAt, Storage};

@@ -1,6 +1,7 @@
 //! How a run uses memory, cores and devices; printed before it starts.
 
 mod buffers;
+mod parity;
 
 use serde::Serialize;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use crate::pace::Pacing;
 use crate::setting::{Setting, SettingFault};
 
 pub use buffers::target_writers;
+pub(crate) use parity::{GROUPS_OPEN, PARITY_BUFFERS};
 
 /// Smallest transfer, in bytes. All transfers are multiples of it.
 pub const TRANSFER_BYTES_MIN: usize = 64 * 1024;
@@ -248,9 +250,7 @@ impl BufferPlan {
         let most = most.min(saturated(room));
         most.max(self.buffers)
     }
-}
 
-impl BufferPlan {
     /// About how much memory the compressors need to take pages apart, besides the buffers.
     pub fn pages_bytes(&self) -> u64 {
         self.compressors as u64 * self.frame_bytes as u64 * PAGES_BYTES_FOR_EACH
@@ -321,6 +321,8 @@ pub struct BackupOptions {
     pub frame_proof: bool,
     /// How the set is encrypted, if it is.
     pub encryption: Option<Encryption>,
+    /// How many of the devices, the last ones, have parity.
+    pub parities: u16,
 }
 
 /// The encryption of one set.

@@ -48,7 +48,9 @@ impl OutputKind {
     /// A stripe of a set, sealed or not.
     pub const STRIPE: Self = Self {
         noun: "a stripe of a backup",
-        is_own: |beginning| beginning.starts_with(b"WNDLASS\x01"),
+        is_own: |beginning| {
+            beginning.starts_with(b"WNDLASS\x01") || beginning.starts_with(b"WNDLPAR\x01")
+        },
         is_renamed: false,
     };
 
@@ -131,6 +133,10 @@ impl Outputs {
             let index = stripe.header().stripe;
             let what = format!("it is stripe {index} of the set that is being read");
             self.protect_file(stripe.location(), &what)?;
+        }
+        for file in set.rebuilders().flat_map(|rebuilder| rebuilder.files()) {
+            let what = "it has parity of the set that is being read";
+            self.protect_file(&file.location, what)?;
         }
         Ok(())
     }

@@ -68,23 +68,38 @@ pub struct SetEntry {
     pub holds: Vec<PathBuf>,
     /// The files beside its stripes that hide it, because it has expired.
     pub hidden: Vec<PlaceFile>,
+    /// Its parity.
+    pub parity: SetParity,
+}
+
+/// The parity of a set, as far as it was found.
+#[derive(Debug, Default)]
+pub struct SetParity {
+    /// The files with parity.
+    pub files: Vec<PlaceFile>,
+    /// How many more there should be that are complete.
+    pub lost: u16,
+    /// What is wrong with a stripe, if parity makes up for everything that is lost.
+    pub mended: Option<EngineError>,
 }
 
 impl SetEntry {
-    /// Bytes of the stripes that were found. Copies of a stripe count once.
+    /// Bytes of its stripes and of its parity. Copies of a stripe count once.
     pub fn bytes(&self) -> u64 {
         let mut lengths: BTreeMap<u16, u64> = BTreeMap::new();
         for stripe in &self.stripes {
             let length = lengths.entry(stripe.index.0).or_default();
             *length = stripe.bytes.max(*length);
         }
-        lengths.into_values().sum()
+        let parities = self.parity.files.iter().map(|file| file.bytes);
+        lengths.into_values().chain(parities).sum()
     }
 
-    /// Where its stripes are.
+    /// Where its stripes are, and its files with parity.
     pub fn locations(&self) -> Vec<PathBuf> {
-        let locations = self.stripes.iter().map(|stripe| stripe.location.clone());
-        locations.collect()
+        let stripes = self.stripes.iter().map(|stripe| &stripe.location);
+        let parities = self.parity.files.iter().map(|file| &file.location);
+        stripes.chain(parities).cloned().collect()
     }
 }
 

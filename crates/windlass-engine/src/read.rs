@@ -78,6 +78,11 @@ impl ReadFile {
         &*self.bytes
     }
 
+    /// The same bytes, for somebody who reads them on his own.
+    pub(crate) fn shared(&self) -> Arc<dyn ReadAt> {
+        Arc::clone(&self.bytes)
+    }
+
     /// Advises the system to read these bytes into its cache. The system may ignore that.
     pub(crate) fn will_need(&self, offset: u64, bytes: u64) {
         self.bytes.will_need(offset, bytes);

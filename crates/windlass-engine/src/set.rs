@@ -9,8 +9,10 @@
 mod bases;
 mod ends;
 mod found;
+mod identity;
 mod lineage;
 mod noted;
+mod parity;
 pub(crate) mod places;
 pub(crate) mod removal;
 pub(crate) mod stripe;
@@ -23,15 +25,19 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use windlass_media::{SetDescription, SetId, StripeHeader, StripeIndex};
+use windlass_media::{SetDescription, SetId, StripeHeader};
 
 use crate::error::{EngineError, read_error};
 use crate::storage::{Files, Kept, Storage};
 pub(crate) use bases::Search;
 pub(crate) use ends::{Ends, check_same_footer, check_same_stripe};
 pub use found::FoundSet;
+use identity::identity_of_stripe;
 pub use lineage::{Ancestor, Lineage};
 pub(crate) use noted::note_all;
+pub(crate) use parity::file::{ParityFile, header_of, is_parity_file, parity_header};
+pub(crate) use parity::{Device, Devices, find_devices};
+pub use parity::{LostDevice, Mends, Rebuilder, RebuiltPart};
 use places::expand;
 pub use removal::{Beside, MarkedRemoval, Removal, hide, hold_path, is_removed, show};
 pub use stripe::OpenStripe;
@@ -152,15 +158,6 @@ fn kept(storage: &dyn Storage, stripe: &OpenStripe) -> Result<Kept, EngineError>
 /// The set to which a stripe belongs. The header says it, or the seal if the header is damaged.
 pub fn set_of_stripe(storage: &dyn Storage, location: &Path) -> Option<SetId> {
     identity_of_stripe(storage, location).map(|(set, _)| set)
-}
-
-/// The same, and which stripe it is.
-fn identity_of_stripe(storage: &dyn Storage, location: &Path) -> Option<(SetId, StripeIndex)> {
-    let ends = Ends::open(storage, location).ok()?;
-    match ends.header() {
-        Ok((header, _)) => Some((header.set_id, header.stripe)),
-        Err(_) => ends.seal().ok().map(|seal| (seal.set_id, seal.stripe)),
-    }
 }
 
 /// A stripe whose header could be read, for lists and for damaged sets.

@@ -153,6 +153,15 @@ pub enum SettingFault {
     /// Some devices keep what is written to them and others do not.
     #[error("some devices keep nothing, and a set needs all of its stripes")]
     DevicesMixed,
+    /// No device is left for data.
+    #[error("all of the {asked} devices would have parity, and none is left for data")]
+    ParityOfAll {
+        /// How many devices there are.
+        asked: usize,
+    },
+    /// The devices keep nothing, so there is nothing to rebuild.
+    #[error("a set that nobody keeps needs no parity")]
+    ParityOfNothing,
     /// A device has another block size than the set.
     #[error("blocks of {device_bytes} bytes do not fit a set with blocks of {set_bytes}")]
     BlocksOfDevice {

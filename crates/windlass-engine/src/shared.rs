@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) pool: Arc<Pool>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) cancel: Cancel,
+    /// Pools besides that one: nobody may wait for their buffers when the run has stopped.
+    others: Vec<Arc<Pool>>,
     growth: Option<GrowthWatch>,
     stop: AtomicBool,
     first_error: Mutex<Option<EngineError>>,
@@ -41,12 +43,18 @@ impl Shared {
             pool,
             progress,
             cancel,
+            others: Vec::new(),
             growth,
             stop: AtomicBool::new(false),
             first_error: Mutex::new(None),
             pending: Mutex::new(0),
             settled: Condvar::new(),
         }
+    }
+
+    /// Says of more pools that they are closed when the run stops.
+    pub(crate) fn close_also(&mut self, pools: &[Arc<Pool>]) {
+        self.others.extend_from_slice(pools);
     }
 
     /// Returns an error once the run has to stop.
@@ -96,6 +104,7 @@ impl Shared {
         drop(first);
         self.stop.store(true, Ordering::Release);
         self.pool.close();
+        self.others.iter().for_each(|pool| pool.close());
         self.settled.notify_all();
     }
 

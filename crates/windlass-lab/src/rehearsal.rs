@@ -187,6 +187,7 @@ impl Rehearsing<'_> {
             page_frames: false,
             frame_proof: true,
             encryption: None,
+            parities: 0,
         };
         let (progress, cancel) = (Arc::<Progress>::default(), self.cancel.clone());
         let set = new_set();

@@ -158,6 +158,7 @@ mod tests {
             page_frames: false,
             frame_proof: true,
             encryption: None,
+            parities: 0,
         };
         let stripe = place.path().join("stripe");
         let device = FileDevice::create(&stripe, FileDeviceOptions::default()).unwrap();

@@ -45,6 +45,16 @@ pub enum Structure {
     KeyFile,
     /// The object that gives a stripe its name in a bucket.
     NameObject,
+    /// The first bytes of a file with parity.
+    ParityHeader,
+    /// A block that says what the groups before it are made of.
+    GroupBlock,
+    /// The list of group blocks.
+    GroupDirectory,
+    /// The last 512 bytes of a file with parity.
+    ParityEnd,
+    /// The parity of a group.
+    Parity,
 }
 
 impl std::fmt::Display for Structure {
@@ -70,6 +80,11 @@ impl std::fmt::Display for Structure {
             Self::Frame => "frame",
             Self::KeyFile => "file of envelopes",
             Self::NameObject => "name object of a stripe",
+            Self::ParityHeader => "header of a file with parity",
+            Self::GroupBlock => "group block",
+            Self::GroupDirectory => "directory of groups",
+            Self::ParityEnd => "end of a file with parity",
+            Self::Parity => "parity",
         })
     }
 }

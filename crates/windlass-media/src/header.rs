@@ -5,7 +5,7 @@ use crate::error::{FormatError, Structure};
 use crate::ids::{SetId, StripeIndex};
 use crate::limits::*;
 use crate::lock::Lock;
-use crate::number::fitted;
+use crate::number::{fitted, saturated};
 use crate::wire::{Reader, check_crc, put_string, round_up, seal_with_crc};
 
 const MAGIC: &[u8; 8] = b"WNDLASS\x01";
@@ -14,6 +14,8 @@ const STRUCTURE: Structure = Structure::Header;
 const PAGE_FRAMES: u16 = 1;
 /// The feature of encrypted sets: the header has a lock.
 const ENCRYPTED: u16 = 2;
+/// The feature of sets with parity: the header says where that is.
+const PARITY: u16 = 4;
 /// The number of AES-256-GCM for each frame.
 const AES_256_GCM: u8 = 1;
 
@@ -38,6 +40,17 @@ pub struct StripeHeader {
     pub lock: Option<Lock>,
     /// Where each stripe of the set was written: one name for each stripe, this one included.
     pub locations: Vec<Vec<u8>>,
+    /// Where each file with parity was written; none if the set has no parity.
+    pub parities: Vec<Vec<u8>>,
+}
+
+/// So many locations, each a string.
+pub(crate) fn read_locations(
+    reader: &mut Reader<'_>,
+    count: u16,
+) -> Result<Vec<Vec<u8>>, FormatError> {
+    let mut one = || Ok(reader.string("location length", PATH_BYTES_MAX)?.to_vec());
+    (0..count).map(|_| one()).collect()
 }
 
 impl StripeHeader {
@@ -51,7 +64,8 @@ impl StripeHeader {
         out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         let pages = u16::from(self.page_frames) * PAGE_FRAMES;
         let encrypted = u16::from(self.lock.is_some()) * ENCRYPTED;
-        out.extend_from_slice(&(pages | encrypted).to_le_bytes());
+        let parity = u16::from(!self.parities.is_empty()) * PARITY;
+        out.extend_from_slice(&(pages | encrypted | parity).to_le_bytes());
         let total_at = out.len();
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&self.set_id.0);
@@ -62,10 +76,11 @@ impl StripeHeader {
         out.extend_from_slice(&self.transfer_bytes.to_le_bytes());
         out.extend_from_slice(&self.frame_bytes.to_le_bytes());
         out.extend_from_slice(&self.created_nanos.to_le_bytes());
-        out.push(0); // role: data; 1 is kept for parity
+        out.push(0); // role: data
         out.push(u8::from(self.lock.is_some()) * AES_256_GCM);
-        out.extend_from_slice(&[0; 6]);
-        for location in &self.locations {
+        out.push(saturated(self.parities.len()));
+        out.extend_from_slice(&[0; 5]);
+        for location in self.locations.iter().chain(&self.parities) {
             put_string(&mut out, location)?;
         }
         if let Some(lock) = &self.lock {
@@ -105,7 +120,7 @@ impl StripeHeader {
             });
         }
         let features = reader.u16()?;
-        let unknown = features & !(PAGE_FRAMES | ENCRYPTED);
+        let unknown = features & !(PAGE_FRAMES | ENCRYPTED | PARITY);
         if unknown != 0 {
             let found = u32::from(unknown);
             return Err(FormatError::Feature {
@@ -142,16 +157,24 @@ impl StripeHeader {
                 found,
             });
         }
-        if reader.bytes(6)? != [0; 6] {
+        let parity_count = u16::from(reader.u8()?);
+        if (parity_count > 0) != (features & PARITY != 0) {
+            return Err(
+                reader.invalid("only the feature or only the count says that it has parity")
+            );
+        }
+        if reader.bytes(5)? != [0; 5] {
             return Err(reader.invalid("reserved bytes are not zero"));
         }
         if count > STRIPES_MAX {
             return Err(reader.limit("stripe count", u64::from(count), u64::from(STRIPES_MAX)));
         }
-        let mut locations = Vec::with_capacity(usize::from(count));
-        for _ in 0..count {
-            locations.push(reader.string("location length", PATH_BYTES_MAX)?.to_vec());
+        if parity_count > STRIPES_MAX {
+            let most = u64::from(STRIPES_MAX);
+            return Err(reader.limit("parity count", u64::from(parity_count), most));
         }
+        let locations = read_locations(&mut reader, count)?;
+        let parities = read_locations(&mut reader, parity_count)?;
         let lock = is_encrypted
             .then(|| Lock::decode(&mut reader))
             .transpose()?;
@@ -166,6 +189,7 @@ impl StripeHeader {
             page_frames: features & PAGE_FRAMES != 0,
             lock,
             locations,
+            parities,
         };
         header.check()?;
         Ok(header)
@@ -192,14 +216,14 @@ impl StripeHeader {
         if !(1..=STRIPES_MAX).contains(&self.stripe_count()) {
             return invalid("a set has 1 to 64 stripes");
         }
+        if self.locations.len() + self.parities.len() > usize::from(STRIPES_MAX) {
+            return invalid("stripes and parities are more than 64");
+        }
         if self.stripe.0 >= self.stripe_count() {
             return invalid("the stripe's index is not below the stripe count");
         }
-        if self
-            .locations
-            .iter()
-            .any(|location| location.len() > PATH_BYTES_MAX)
-        {
+        let mut locations = self.locations.iter().chain(&self.parities);
+        if locations.any(|location| location.len() > PATH_BYTES_MAX) {
             return invalid("a location is longer than 4096 bytes");
         }
         let alignments = ALIGNMENT_MIN..=ALIGNMENT_MAX;

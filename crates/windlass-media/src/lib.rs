@@ -5,7 +5,8 @@
 //! A media set has 1 to 64 stripes. Frames (compressed pieces of files) are packed into transfers.
 //! An index block follows the transfers that it describes; it says what each frame holds, and its
 //! checksum. The footer lists the index blocks and describes the whole set. The seal is written
-//! last. `docs/format.md` describes every byte.
+//! last. Files with parity lie beside the stripes of some sets; lost stripes are rebuilt from them.
+//! `docs/format.md` describes every byte.
 //!
 //! A frame, there and back:
 //!
@@ -47,6 +48,7 @@ mod memory;
 mod name;
 mod number;
 mod pages;
+mod parity;
 mod seal;
 mod superseded;
 mod wire;
@@ -78,6 +80,10 @@ pub use log::{
 pub use name::NameObject;
 pub use number::{Whole, fitted, saturated};
 pub use pages::{FrameDecoder, PageEncoder, PageLayout, TakeApart, Taken};
+pub use parity::{
+    GroupBlock, GroupBlockBuilder, GroupDirectory, GroupDirectoryEntry, GroupEntry, MemberEntry,
+    ParityEnd, ParityHeader, Recipe, add_product, coefficient,
+};
 pub use seal::Seal;
 pub use superseded::SupersededFiles;
 pub use windlass_pages;

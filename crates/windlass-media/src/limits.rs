@@ -17,6 +17,8 @@ pub const HEADER_BYTES_MAX: u32 = 1024 * 1024;
 pub const INDEX_BLOCK_BYTES_MAX: u32 = 4 * 1024 * 1024;
 /// Most index blocks in one stripe.
 pub const INDEX_BLOCKS_MAX: u32 = 4_000_000;
+/// Largest member of a group with parity, in bytes: a transfer.
+pub const MEMBER_BYTES_MAX: u32 = 4 * 1024 * 1024;
 /// Largest footer, padding included, in bytes.
 pub const FOOTER_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
 /// Most sections in one footer.

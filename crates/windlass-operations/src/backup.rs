@@ -147,6 +147,7 @@ fn watched(
     run.hooks.before()?;
     let devices = devices::resolve(&request.to)?;
     mirror::check(&request.mirrors, &devices)?;
+    devices::check_parity(&devices, request.parities, !request.mirrors.is_empty())?;
     let job = Job {
         caller,
         request,
@@ -255,9 +256,12 @@ impl Job<'_> {
         let (Ready::Postgres(_, plan, outputs, _)
         | Ready::Sqlite(_, plan, outputs, _)
         | Ready::Fixed(_, plan, outputs, _)) = &ready;
-        if self.request.pages == PageChoice::Auto && self.may_take_pages_apart() {
+        let apart = self.request.pages == PageChoice::Auto && self.may_take_pages_apart();
+        if apart {
             plan.check_pages()?;
         }
+        let pages_bytes = if apart { plan.pages_bytes() } else { 0 };
+        plan.check_parity(self.request.parities, pages_bytes)?;
         let protected = devices::protect(&self.devices, outputs)?;
         mirror::guard(&self.request.mirrors, &protected)?;
         self.run.check(&protected)?;
@@ -409,11 +413,13 @@ impl Job<'_> {
             page_frames,
             frame_proof: self.request.frame_proof,
             encryption: Readers::encryption_of(self.readers.as_ref(), set_id)?,
+            parities: self.request.parities,
         };
         self.caller.tell(&Notice::Settings {
             plan: &options.plan,
             codec: Some(&self.request.compression_text),
             pages_bytes: options.pages_bytes(),
+            parity_bytes: options.parity_bytes(),
         });
         let configured = |other: String| self.request.name.clone().unwrap_or(other);
         let subject = configured(plain_name(database));
@@ -473,6 +479,7 @@ impl Job<'_> {
         let judgement = state.judge(self.caller, &ends, &done);
         BackupOutcome {
             stripes: outcome::stripes(&sealed.report),
+            parities: self.request.parities,
             report: sealed.report,
             backup_type: sealed.backup_type,
             base: sealed.base.map(|base| base.to_string()),

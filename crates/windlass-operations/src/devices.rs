@@ -127,6 +127,36 @@ pub fn resolve(words: &[String]) -> Result<Vec<DeviceName>, DeviceError> {
     words.iter().map(|text| DeviceName::resolve(text)).collect()
 }
 
+/// Refuses parity on devices that cannot have it: on all of them, on those that keep nothing, and
+/// in buckets. Mirrors copy the stripes only, so parity goes together with none.
+pub fn check_parity(
+    devices: &[DeviceName],
+    parities: u16,
+    is_mirrored: bool,
+) -> Result<(), DeviceError> {
+    let devices = match parities {
+        0 => return Ok(()),
+        _ => devices,
+    };
+    if is_mirrored {
+        return Err(DeviceError::ParityWithMirror);
+    }
+    if usize::from(parities) >= devices.len() {
+        let devices = devices.len();
+        return Err(DeviceError::ParityOfAll { devices, parities });
+    }
+    if devices.contains(&DeviceName::Nul) {
+        return Err(DeviceError::ParityOfNothing);
+    }
+    match devices.iter().find_map(DeviceName::in_bucket) {
+        Some(path) => Err(DeviceError::InBucket {
+            text: path.to_string_lossy().into_owned(),
+            what: "sets with parity are written to files only",
+        }),
+        None => Ok(()),
+    }
+}
+
 /// Creates the directories that do not exist yet, and returns them. A command calls this when
 /// nothing else can refuse the run, so that a mistake leaves no directory behind. If this process
 /// is root, it gives them to the owner of the database, who may not be allowed to create them.

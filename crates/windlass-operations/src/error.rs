@@ -308,7 +308,8 @@ impl OperationError {
             Self::Engine(
                 EngineError::Setting { .. }
                 | EngineError::MemoryLimit { .. }
-                | EngineError::PagesMemory { .. },
+                | EngineError::PagesMemory { .. }
+                | EngineError::ParityMemory { .. },
             )
             | Self::Model(_)
             | Self::Lab(LabError::Setting { .. })

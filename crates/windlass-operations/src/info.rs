@@ -206,11 +206,13 @@ pub struct SetView {
     pub description: Option<SetDescription>,
     /// Why the set cannot be restored; `None` if it can.
     pub fault: Option<EngineError>,
+    /// Its files with parity.
+    pub parities: Vec<StripeView>,
 }
 
-/// One stripe, wherever it was found.
+/// One stripe, or one file with parity, wherever it was found.
 pub struct StripeView {
-    /// Counted from 0.
+    /// Counted from 0. That of parity is behind those of the stripes.
     pub index: u16,
     /// Its file.
     pub location: PathBuf,
@@ -249,23 +251,47 @@ impl SetView {
 
     /// The worse of an ending and that of this set.
     pub fn worse_than(&self, ending: Ending) -> Ending {
-        let fault = self.fault.as_ref();
-        fault.map_or(ending, |fault| worse(ending, fault))
+        match &self.fault {
+            Some(fault) => worse(ending, fault),
+            None if ending == Ending::Done && self.is_mended() => Ending::Warnings,
+            None => ending,
+        }
+    }
+
+    /// Whether something of the set is lost, and can be rebuilt.
+    pub fn is_mended(&self) -> bool {
+        let mut devices = self.stripes.iter().chain(&self.parities);
+        self.fault.is_none() && devices.any(|device| device.fault.is_some())
     }
 
     fn whole(set: &FoundSet) -> Self {
-        let view = |stripe: &OpenStripe| StripeView {
-            index: stripe.header().stripe.0,
-            location: stripe.location().to_owned(),
-            is_there: true,
-            fault: None,
+        let lost = set.lost();
+        let view = |index: u16, location: PathBuf| {
+            let lost = lost.iter().find(|device| device.number == index + 1);
+            let fault = lost.map(|device| device.fault.clone());
+            StripeView {
+                index,
+                is_there: fault.is_none() || location.exists(),
+                location,
+                fault,
+            }
         };
+        let stripe =
+            |stripe: &OpenStripe| view(stripe.header().stripe.0, stripe.location().to_owned());
+        let lost_parities = lost.iter().filter(|device| device.is_parity);
+        let lost_parities = lost_parities.map(|it| (it.number, PathBuf::from(&it.location)));
+        let mut parities: Vec<_> = set.parities().into_iter().chain(lost_parities).collect();
+        parities.sort();
+        let parities = parities.into_iter();
         Self {
             id: set.set_id(),
             stripe_count: fitted(set.stripes().len()),
-            stripes: set.stripes().iter().map(view).collect(),
+            stripes: set.stripes().iter().map(stripe).collect(),
             description: Some(set.description().clone()),
             fault: None,
+            parities: parities
+                .map(|(number, path)| view(number - 1, path))
+                .collect(),
         }
     }
 
@@ -302,6 +328,7 @@ impl SetView {
             stripes: (0..count).map(view).collect(),
             description: survey.files_known().then(|| set.description().clone()),
             fault: None,
+            parities: Vec::new(),
         }
     }
 
@@ -323,6 +350,7 @@ impl SetView {
             stripes: glances.iter().map(view).collect(),
             description,
             fault: None,
+            parities: Vec::new(),
         }
     }
 
@@ -351,7 +379,8 @@ impl SetView {
     /// Bytes of the stripes that are there. Copies of a stripe count once.
     pub fn stored_bytes(&self) -> u64 {
         let mut lengths: BTreeMap<u16, u64> = BTreeMap::new();
-        for stripe in self.stripes.iter().filter(|stripe| stripe.is_there) {
+        let devices = self.stripes.iter().chain(&self.parities);
+        for stripe in devices.filter(|stripe| stripe.is_there) {
             let bytes = stripe.location.metadata().map_or(0, |file| file.len());
             let length = lengths.entry(stripe.index).or_default();
             *length = bytes.max(*length);

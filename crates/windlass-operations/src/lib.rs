@@ -113,6 +113,7 @@ mod recovered;
 mod recovery;
 pub mod rehearsing;
 mod repair;
+mod repair_set;
 mod restore;
 pub mod run;
 pub mod sampled;
@@ -158,6 +159,7 @@ pub use recovery::{
     FilePlan, PointRemark, RecoveryError, RecoveryPlan, RecoveryRequest, WindowShown,
 };
 pub use repair::{RepairError, RepairOutcome, RepairRequest, RepairedPage, Unsafe, repair};
+pub use repair_set::repair_set;
 pub use restore::{
     ChangedCluster, RestoreOutcome, RestoreRequest, Restored, cluster_owner, parent, restore,
     restore_not_begun,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_engine::media::SetId;
-use windlass_engine::{BufferPlan, CleanedUp, EngineError, Progress, SetEntry};
+use windlass_engine::{BufferPlan, CleanedUp, EngineError, Mends, Progress, SetEntry};
 use windlass_image::ImageError;
 use windlass_lab::{LabError, Point, Trial};
 use windlass_postgres::{Lsn, NameFault, PostgresError, Timeline};
@@ -62,6 +62,17 @@ pub enum Notice<'a> {
         codec: Option<&'a str>,
         /// About how much memory the compressors need besides the buffers, to take pages apart.
         pages_bytes: u64,
+        /// How much memory the parity needs besides the buffers.
+        parity_bytes: u64,
+    },
+    /// Devices of a set are lost, or parts of them are damaged, and parity makes up for that.
+    Mended(&'a Mends),
+    /// A device of a set is written anew.
+    WritesAnew {
+        /// Where it is, or was.
+        path: &'a Path,
+        /// What is wrong with it.
+        fault: &'a str,
     },
     /// Which set was chosen among several.
     SetChosen {

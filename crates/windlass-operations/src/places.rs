@@ -12,6 +12,7 @@ mod database;
 mod error;
 mod identity;
 mod listed;
+mod mending;
 mod named;
 mod other;
 mod request;
@@ -20,7 +21,8 @@ mod which;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::{
-    EngineError, METADATA_LIMIT_DEFAULT, OpenSet, SetEntry, SetState, glance, set_of_stripe,
+    EngineError, FoundSet, METADATA_LIMIT_DEFAULT, OpenSet, SetEntry, SetState, glance,
+    set_of_stripe,
 };
 
 use crate::caller::Caller;
@@ -35,6 +37,7 @@ pub use identity::Identity;
 pub(crate) use identity::by_database;
 pub(crate) use listed::check_used;
 pub use listed::{list, names, short_id};
+use mending::Mending;
 pub use named::Named;
 pub use other::{advice_about, advice_of_stripes};
 pub use request::{SetChoice, SetRequest};
@@ -51,6 +54,7 @@ pub struct LocatedSet {
     /// What the list of its place says is wrong with one of its stripes, even if a copy of the
     /// stripe elsewhere is right.
     pub known: Option<String>,
+    mending: Box<Mending>,
 }
 
 impl LocatedSet {
@@ -61,6 +65,7 @@ impl LocatedSet {
             places: places.to_vec(),
             advice: Some(advice_about(sets, set, places)),
             known: known(set),
+            mending: Box::default(),
         }
     }
 
@@ -71,12 +76,27 @@ impl LocatedSet {
             places: places.to_vec(),
             advice: None,
             known: None,
+            mending: Box::default(),
         }
+    }
+
+    /// The same, and an observer is told what parity makes up for.
+    #[must_use]
+    fn told(mut self, caller: &Caller) -> Self {
+        self.mending = Box::new(Mending::of(&caller.observer));
+        self
+    }
+
+    /// Tells what is lost of its set, which was opened, and what is rebuilt until this goes.
+    pub(crate) fn watch(&self, set: &FoundSet) {
+        self.mending.watch(set);
     }
 
     /// Opens it, and the sets on which it builds.
     pub fn open(&self) -> Result<OpenSet, OperationError> {
-        self.open_sets().map_err(|error| self.explained(error))
+        let set = self.open_sets().map_err(|error| self.explained(error))?;
+        self.watch(&set);
+        Ok(set)
     }
 
     /// Does the same. A failure does not say which other set there is.
@@ -144,7 +164,7 @@ pub fn find(caller: &Caller, request: &SetRequest) -> Result<LocatedSet, Operati
 pub fn find_named(caller: &Caller, named: &Named) -> Result<LocatedSet, OperationError> {
     let words = &named.paths;
     if let Some(stripe) = words.iter().find(|word| !is_place(word)) {
-        return of_stripe(stripe, words, &named.choice);
+        return Ok(of_stripe(stripe, words, &named.choice)?.told(caller));
     }
     named.check_one()?;
     let list = list(words)?;
@@ -153,12 +173,14 @@ pub fn find_named(caller: &Caller, named: &Named) -> Result<LocatedSet, Operatio
         set: chosen.set,
         how: &chosen.how,
     });
-    Ok(LocatedSet {
+    let found = LocatedSet {
         stripes: chosen.set.locations(),
         places: words.clone(),
         advice: Some(chosen.advice),
         known: known(chosen.set),
-    })
+        mending: Box::default(),
+    };
+    Ok(found.told(caller))
 }
 
 /// The damage of a stripe that a list shows.
@@ -204,6 +226,7 @@ fn of_stripe(
         places,
         advice: None,
         known: None,
+        mending: Box::default(),
     })
 }
 

@@ -66,6 +66,7 @@ impl ChosenMoment {
         moment: &RecoveryRequest,
     ) -> Result<Self, OperationError> {
         let (found, set, plan) = recovery::choose_point(caller, sets, moment)?;
+        found.watch(&set);
         // Only the end of a set needs no plan, and that is no moment.
         let plan = plan.ok_or(RecoveryError::NoMoment)?;
         if let Plan::Cluster(plan) = &plan {

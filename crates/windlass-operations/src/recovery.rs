@@ -64,6 +64,7 @@ pub(crate) fn choose(
             (found, set, None)
         }
     };
+    chosen.0.watch(&chosen.1);
     let bases: Vec<_> = chosen.1.links().skip(1).map(|set| set.set_id()).collect();
     if !bases.is_empty() {
         caller.tell(&Notice::BuildsOn(&bases));

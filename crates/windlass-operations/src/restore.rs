@@ -235,7 +235,12 @@ fn restored(
     };
     let judgement = state.judge(caller, &ends, &done);
     caller.tell(&Notice::Verdict(&report.verdict));
-    let end = end.judged(Ending::Done, &report);
+    let is_mended = set.mends().is_some_and(|mends| !mends.is_empty());
+    let ending = match is_mended {
+        true => Ending::Warnings,
+        false => Ending::Done,
+    };
+    let end = end.judged(ending, &report);
     let outcome = RestoreOutcome {
         report,
         stripe_bytes: set.chain_bytes(),
@@ -268,6 +273,7 @@ impl Job<'_, '_> {
             plan: &options.plan,
             codec: None,
             pages_bytes: 0,
+            parity_bytes: 0,
         });
         let subject = request.into.display().to_string();
         let names = (subject.as_str(), &*series(&request.into));

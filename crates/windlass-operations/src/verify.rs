@@ -191,6 +191,7 @@ impl Job<'_> {
         let refused = refused(&survey)?;
         let (run, damage) = self.examine(&survey, found, refused.as_ref())?;
         let set = survey.set();
+        let mends = set.mends().filter(|mends| !mends.is_empty());
         let mut verified = VerifiedSet {
             id: set.set_id(),
             stripes: set.stripes().len(),
@@ -198,6 +199,7 @@ impl Job<'_> {
             database: set.description().facts.database.clone(),
             run,
             damage,
+            mends,
             refused,
             locked: None,
             opened: None,
@@ -237,6 +239,7 @@ impl Job<'_> {
             run: None,
             locked: Some(locked.lock.recipients()),
             damage: locked.damage,
+            mends: None,
             refused: None,
             opened: None,
             advice: None,
@@ -288,7 +291,7 @@ impl Job<'_> {
             refused.iter().for_each(|one| damage.add(one));
             (None, damage)
         } else {
-            let Verification { run, damage } = self.read(survey, refused.as_deref())?;
+            let Verification { run, damage, .. } = self.read(survey, refused.as_deref())?;
             (Some(run), damage)
         };
         // A stripe in this place is damaged, and a copy elsewhere was read. Who keeps a copy of a
@@ -334,6 +337,7 @@ impl Job<'_> {
             plan: &options.plan,
             codec: None,
             pages_bytes: 0,
+            parity_bytes: 0,
         });
         let watch = run.watch(&outputs::of_set(set)?, names)?;
         let verified = windlass_engine::verify(survey, &options, watch.progress(), self.cancel);
@@ -345,9 +349,10 @@ impl Job<'_> {
             refused.iter().for_each(|one| verified.damage.add(one));
             verified
         });
-        let ending = |done: &Verification| match done.damage.is_empty() {
-            true => Ending::Done,
-            false => Ending::Damage,
+        let ending = |done: &Verification| match (done.damage.is_empty(), &done.mends) {
+            (false, _) => Ending::Damage,
+            (true, Some(mends)) if !mends.is_empty() => Ending::Warnings,
+            (true, _) => Ending::Done,
         };
         let (mut verified, end) = watch.end(verified, |done| Ended {
             report: &done.run,

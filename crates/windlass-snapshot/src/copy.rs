@@ -151,6 +151,7 @@ fn options_of(plan: BufferPlan) -> BackupOptions {
         page_frames: false,
         frame_proof: true,
         encryption: None,
+        parities: 0,
     }
 }
 

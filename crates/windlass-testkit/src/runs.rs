@@ -49,6 +49,8 @@ pub struct Setup {
     pub frame_proof: bool,
     /// How the set is encrypted.
     pub encryption: Option<Encryption>,
+    /// How many of the stripes, the last ones, have parity.
+    pub parities: u16,
 }
 
 impl Default for Setup {
@@ -71,6 +73,7 @@ impl Default for Setup {
             page_frames: false,
             frame_proof: true,
             encryption: None,
+            parities: 0,
         }
     }
 }
@@ -134,6 +137,7 @@ pub fn begin(
         page_frames: setup.page_frames,
         frame_proof: setup.frame_proof,
         encryption: setup.encryption.clone(),
+        parities: setup.parities,
     };
     let progress = Arc::<Progress>::default();
     let created = setup.created_nanos;

@@ -26,6 +26,7 @@ mod moment;
 mod open;
 mod operations;
 mod repair;
+mod repair_set;
 mod repo;
 mod restore;
 mod schedule;
@@ -63,6 +64,7 @@ pub use archive::{ArchiveGet, ArchivePush, Receive};
 pub use buffers::{Buffers, Layout, Rates};
 pub use operations::{Hooks, LogLevel};
 pub use repair::Repair;
+pub use repair_set::RepairSet;
 pub use repo::Repo;
 pub use restore::{OffOrKeep, Restore};
 pub use schedule::{Schedule, ScheduleUnits};
@@ -253,6 +255,9 @@ pub enum Command {
     /// Replace damaged pages of a stopped cluster by those of its sets and its log
     #[command(after_long_help = examples::REPAIR)]
     Repair(Box<Repair>),
+    /// Write lost and damaged devices of a set with parity anew
+    #[command(after_long_help = examples::REPAIR_SET)]
+    RepairSet(RepairSet),
     /// Remove the sets and the log that nobody needs any more, by rules
     #[command(after_long_help = examples::EXPIRE)]
     Expire(Expire),
@@ -292,7 +297,8 @@ pub enum BackupKind {
 
 /// Options of a backup that say what a set has, and how it is stored. A backup of the log makes no
 /// set. They may stand in the configuration, which is for all types.
-pub const NOT_OF_LOG: [(&str, &str); 6] = [
+pub const NOT_OF_LOG: [(&str, &str); 7] = [
+    ("parity", "--parity"),
     ("base", "--base"),
     ("strict", "--strict"),
     ("pages", "--pages"),
@@ -355,6 +361,10 @@ pub struct Backup {
     /// What the mirrors are, by the configuration.
     #[arg(skip)]
     pub mirrors: Vec<MirrorRequest>,
+    /// Write parity to this many of the devices, the last ones. From it Windlass rebuilds as many
+    /// devices as that, whichever are lost or damaged
+    #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..64), hide_default_value = true, env = "WINDLASS_PARITY")]
+    pub parity: u16,
     /// Limits of speed
     #[command(flatten)]
     pub rates: Rates,

@@ -22,6 +22,7 @@ mod open;
 mod plan;
 mod receive;
 mod repair;
+mod repair_set;
 mod restore;
 mod schedule;
 mod snapshot;
@@ -62,6 +63,7 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Key(key) => key::run(global, &key),
         Command::Merge(arguments) => merge::run(global, &arguments),
         Command::Repair(arguments) => repair::run(global, &arguments),
+        Command::RepairSet(arguments) => repair_set::run(global, &arguments),
         Command::Receive(arguments) => receive::run(global, &arguments),
         Command::ArchiveGet(arguments) => archive::get(global, &arguments),
         Command::Schedule(arguments) => schedule::run(global, &arguments),

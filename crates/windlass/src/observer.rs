@@ -1,6 +1,7 @@
 //! Shows on the terminal, and writes to the log, what an operation tells.
 
 mod lab;
+pub mod mending;
 mod point;
 
 use std::any::Any;
@@ -145,6 +146,9 @@ impl Terminal {
             }
             Notice::Replays(plan) => self.note(&replays(plan)),
             Notice::EndsWithSet(why) => self.ends(why),
+            Notice::WritesAnew { path, fault } => {
+                self.note(&format!("writes {} anew: {fault}", path.display()));
+            }
             Notice::BuildsOn(bases) => self.note(&builds_on(bases)),
             other => self.tried(other),
         }
@@ -204,12 +208,14 @@ impl Observer for Terminal {
                 plan,
                 codec,
                 pages_bytes,
+                parity_bytes,
             } => {
                 log::settings(plan, *codec);
                 if !self.silent && !self.brief {
-                    table::print_plan(plan, *codec, *pages_bytes, self.details);
+                    table::print_plan(plan, *codec, (*pages_bytes, *parity_bytes), self.details);
                 }
             }
+            Notice::Mended(mends) => mending::tell(mends),
             Notice::LogRefused => log::withdraw(),
             Notice::Phase(phase) => log::info(&format!("phase: {phase}")),
             Notice::Verdict(verdict) => log::info(&format!("verdict: {verdict}")),

@@ -83,6 +83,7 @@ pub fn backup(arguments: &Backup) -> Result<BackupRequest, Failure> {
         frame_proof: !arguments.coding.no_frame_proof,
         mirrors: arguments.mirrors.clone(),
         encrypt: arguments.encrypt.clone(),
+        parities: arguments.parity,
         rates: rates(&arguments.rates),
         overwrite: arguments.overwrite,
         buffered: arguments.buffered,

@@ -78,9 +78,14 @@ fn print_pages(pages: &PagesReport) {
 
 /// Prints the buffers before a run, and with `details` the threads and the layout. Without a codec,
 /// the run reads a set.
-pub fn print_plan(plan: &BufferPlan, codec: Option<&str>, pages_bytes: u64, details: bool) {
+pub fn print_plan(
+    plan: &BufferPlan,
+    codec: Option<&str>,
+    (pages_bytes, parity_bytes): (u64, u64),
+    details: bool,
+) {
     let size = |bytes: usize| show_size(bytes as u64);
-    let most = plan.buffers_max(pages_bytes);
+    let most = plan.buffers_max(pages_bytes + parity_bytes);
     let more = match most > plan.buffers {
         true => format!(
             ", max {}",
@@ -94,6 +99,9 @@ pub fn print_plan(plan: &BufferPlan, codec: Option<&str>, pages_bytes: u64, deta
         size(plan.transfer_bytes),
         show_size(plan.buffer_bytes)
     ));
+    if parity_bytes > 0 {
+        output::note(&format!("parity        {} more", show_size(parity_bytes)));
+    }
     if pages_bytes > 0 {
         output::note(&format!(
             "pages         about {} more, to take them apart",

@@ -1,7 +1,12 @@
 //! The stripes of a set being written: begun together, described together.
 
-use windlass_media::{STRIPES_MAX, SetId, StripeHeader, StripeIndex, StripeTableEntry, fitted};
+use std::sync::Arc;
 
+use windlass_media::{
+    ParityHeader, STRIPES_MAX, SetId, StripeHeader, StripeIndex, StripeTableEntry, fitted,
+};
+
+use super::parity::{Groups, ParityWriter};
 use super::writer::StripeWriter;
 use crate::device::Device;
 use crate::error::EngineError;
@@ -9,12 +14,15 @@ use crate::options::BackupOptions;
 use crate::setting::{Setting, SettingFault};
 
 /// Whether the devices keep what they take. Either all of them do, or (`nul`) none.
-pub(crate) fn keeps(devices: &[Box<dyn Device>]) -> Result<bool, EngineError> {
+/// At least one of them is left for data.
+pub(crate) fn keeps(devices: &[Box<dyn Device>], parities: u16) -> Result<bool, EngineError> {
     let keeping = devices.iter().filter(|device| device.keeps()).count();
     let (asked, most) = (devices.len(), usize::from(STRIPES_MAX));
     let fault = match keeping {
         _ if asked > most => SettingFault::TooMany { asked, most },
         _ if asked == 0 => SettingFault::NoDevice,
+        _ if usize::from(parities) >= asked => SettingFault::ParityOfAll { asked },
+        0 if parities > 0 => SettingFault::ParityOfNothing,
         0 => return Ok(false),
         _ if keeping < asked => SettingFault::DevicesMixed,
         _ => return Ok(true),
@@ -24,11 +32,11 @@ pub(crate) fn keeps(devices: &[Box<dyn Device>]) -> Result<bool, EngineError> {
 
 /// The stripes of a new set, one for each device, with their headers written.
 pub(crate) fn begin(
-    set_id: SetId,
-    created_nanos: i64,
+    (set_id, created_nanos): (SetId, i64),
     options: &BackupOptions,
-    devices: Vec<Box<dyn Device>>,
-) -> Result<Vec<StripeWriter>, EngineError> {
+    mut devices: Vec<Box<dyn Device>>,
+    groups: Option<&Arc<Groups>>,
+) -> Result<(Vec<StripeWriter>, Vec<ParityWriter>), EngineError> {
     let plan = &options.plan;
     // Offsets are multiples of the set's alignment, and buffers are padded to the device's.
     if let Some(device) = devices
@@ -40,10 +48,13 @@ pub(crate) fn begin(
             set_bytes: plan.alignment,
         }));
     }
-    let locations: Vec<_> = devices
-        .iter()
-        .map(|device| device.location().as_bytes().to_vec())
-        .collect();
+    let locations = |devices: &[Box<dyn Device>]| {
+        let devices = devices.iter();
+        let names = devices.map(|device| device.location().as_bytes().to_vec());
+        names.collect::<Vec<_>>()
+    };
+    let with_parity = devices.split_off(devices.len() - usize::from(options.parities));
+    let (locations, parities) = (locations(&devices), locations(&with_parity));
     let mut header = StripeHeader {
         set_id,
         stripe: StripeIndex(0),
@@ -54,21 +65,28 @@ pub(crate) fn begin(
         page_frames: options.page_frames,
         lock: options.encryption.as_ref().map(|it| it.lock.clone()),
         locations,
+        parities,
     };
     let mut stripes = Vec::with_capacity(devices.len());
     for (index, device) in devices.into_iter().enumerate() {
         header.stripe = StripeIndex(fitted(index));
         let cipher = options.cipher().cloned();
-        stripes.push(StripeWriter::begin(device, &header, cipher)?);
+        let groups = groups.map(Arc::clone);
+        stripes.push(StripeWriter::begin(device, &header, cipher, groups)?);
     }
-    Ok(stripes)
+    let begin = |(parity, device)| {
+        let member_bytes = header.transfer_bytes;
+        ParityWriter::begin(device, ParityHeader::of(&header, parity, member_bytes))
+    };
+    let parities = (0..).zip(with_parity).map(begin);
+    Ok((stripes, parities.collect::<Result<_, _>>()?))
 }
 
 /// What the set will record about its stripes.
 pub(crate) fn describe(stripes: &[StripeWriter]) -> Vec<StripeTableEntry> {
     let entry = |stripe: &StripeWriter| StripeTableEntry {
-        location: stripe.device.location().as_bytes().to_vec(),
-        data_bytes: stripe.offset,
+        location: stripe.output.device.location().as_bytes().to_vec(),
+        data_bytes: stripe.output.offset,
         index_blocks: fitted(stripe.directory.len()),
         frames: stripe.frames,
         raw_bytes: stripe.raw_bytes,

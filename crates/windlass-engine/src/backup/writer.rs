@@ -6,24 +6,23 @@
 //! A writer never waits for frames while it has writes in flight: their buffers must go back.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use crossbeam_channel::{Receiver, TryRecvError};
-use hdrhistogram::Histogram;
 use windlass_media::{
     FileNo, IndexBlockBuilder, IndexDirectoryEntry, SetCipher, SetId, StripeHeader, StripeIndex,
     fitted,
 };
 
 use super::compressor::Chunk;
-use crate::device::{Device, WriteDone};
+use super::output::Output;
+use super::parity::{Groups, ROLE};
+use crate::buffer::Pool;
+use crate::device::Device;
 use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::rate::RateLimit;
-use crate::report::{DeviceReport, latencies};
-use crate::resource::StageName;
 use crate::shared::Shared;
-use crate::waits::{Cause, Io, Stage};
+use crate::waits::Cause;
 
 /// An index block is written when its entries take this much. That describes about 700 MB of a
 /// database.
@@ -31,14 +30,14 @@ const INDEX_BLOCK_BYTES: usize = 256 * 1024;
 
 /// A stripe that is being written. Afterwards it says what is known about the stripe.
 pub(crate) struct StripeWriter {
-    pub(crate) device: Box<dyn Device>,
+    pub(crate) output: Output,
     pub(crate) set_id: SetId,
     pub(crate) stripe: StripeIndex,
     pub(crate) header: Vec<u8>,
     /// Encrypts index blocks, if the set is encrypted. Frames come encrypted.
     pub(crate) cipher: Option<Arc<SetCipher>>,
-    /// Where the next byte goes.
-    pub(crate) offset: u64,
+    /// The groups of the set's parity, if it has parity.
+    pub(crate) groups: Option<Arc<Groups>>,
     region_offset: u64,
     builder: IndexBlockBuilder,
     pub(crate) directory: Vec<IndexDirectoryEntry>,
@@ -47,30 +46,28 @@ pub(crate) struct StripeWriter {
     pub(crate) frames: u64,
     pub(crate) raw_bytes: u64,
     pub(crate) stored_bytes: u64,
-    pub(crate) operations: u64,
-    pub(crate) latency: Histogram<u64>,
-    /// The waits of this device alone. The run's stage has the sum over all devices.
-    pub(crate) waits: Stage,
 }
 
 impl StripeWriter {
     /// Begins a stripe on a device, and writes its header.
     pub(crate) fn begin(
-        mut device: Box<dyn Device>,
+        device: Box<dyn Device>,
         header: &StripeHeader,
         cipher: Option<Arc<SetCipher>>,
+        groups: Option<Arc<Groups>>,
     ) -> Result<Self, EngineError> {
         let encoded = header.encode()?;
-        device.write(0, &encoded)?;
+        let mut output = Output::new(device);
+        output.device.write(0, &encoded)?;
         let offset = encoded.len() as u64;
-        let latency = latencies();
+        output.offset = offset;
         Ok(Self {
-            device,
+            output,
             set_id: header.set_id,
             stripe: header.stripe,
             header: encoded,
             cipher,
-            offset,
+            groups,
             region_offset: offset,
             builder: IndexBlockBuilder::default(),
             directory: Vec::new(),
@@ -79,19 +76,7 @@ impl StripeWriter {
             frames: 0,
             raw_bytes: 0,
             stored_bytes: 0,
-            operations: 0,
-            latency,
-            waits: Stage::default(),
         })
-    }
-
-    /// What its device did in a run in which data moved for `data_seconds`.
-    pub(crate) fn report(&self, data_seconds: f64) -> DeviceReport {
-        // A device is busy while something is in flight. That is always so, except when its writer
-        // waits for frames.
-        let idle = self.waits.report(StageName::Writer).waited(Cause::Frames);
-        let busy = (data_seconds - idle).max(0.0);
-        DeviceReport::new(self.device.location(), self.offset, busy, &self.latency)
     }
 
     /// Writes chunks until no compressor is left.
@@ -102,17 +87,24 @@ impl StripeWriter {
         rate: Option<&RateLimit>,
     ) -> Result<(), EngineError> {
         Progress::serve(usize::from(self.stripe.0));
+        let header = std::mem::take(&mut self.header);
+        let protected = self.protect(0, &header, shared);
+        self.header = header;
+        protected?;
         loop {
             shared.check()?;
             let chunk = match chunks.try_recv() {
                 Ok(chunk) => chunk,
                 Err(TryRecvError::Disconnected) => break,
-                Err(TryRecvError::Empty) if self.device.in_flight() > 0 => {
-                    self.reap(shared)?;
+                Err(TryRecvError::Empty) if self.output.device.in_flight() > 0 => {
+                    self.output.reap(shared)?;
                     continue;
                 }
                 Err(TryRecvError::Empty) => {
-                    match self.timed(shared, Cause::Frames, |_| Ok(chunks.recv()))? {
+                    match self
+                        .output
+                        .timed(shared, Cause::Frames, |_| Ok(chunks.recv()))?
+                    {
                         Ok(chunk) => chunk,
                         Err(_) => break,
                     }
@@ -123,9 +115,7 @@ impl StripeWriter {
             }
             self.chunk(chunk, shared)?;
         }
-        while self.device.in_flight() > 0 {
-            self.reap(shared)?;
-        }
+        self.output.drain(shared)?;
         if self.builder.is_empty() {
             Ok(())
         } else {
@@ -136,7 +126,7 @@ impl StripeWriter {
     fn chunk(&mut self, chunk: Chunk, shared: &Shared) -> Result<(), EngineError> {
         let mut pieces = chunk.pieces.as_slice();
         for mut frame in chunk.frames {
-            frame.offset += self.offset;
+            frame.offset += self.output.offset;
             let (own, rest) = pieces.split_at(usize::from(frame.piece_count).min(pieces.len()));
             pieces = rest;
             for piece in own {
@@ -150,17 +140,9 @@ impl StripeWriter {
             self.builder.push(frame, own);
         }
         if let Some(mut buffer) = chunk.buffer.filter(|buffer| !buffer.is_empty()) {
-            buffer.pad(self.device.alignment() as usize);
-            let (offset, bytes) = (self.offset, buffer.len() as u64);
-            let depth = shared.write_depth(self.device.depth());
-            while self.device.in_flight() >= depth.max(1) {
-                self.reap(shared)?;
-            }
-            let done = self.timed(shared, Cause::DeviceWrite, |w| {
-                w.device.submit(offset, buffer)
-            })?;
-            self.offset += bytes;
-            self.count(done, shared);
+            buffer.pad(self.output.device.alignment() as usize);
+            self.protect(self.output.offset, &buffer, shared)?;
+            self.output.submit(buffer, shared)?;
         }
         if self.builder.content_bytes() >= INDEX_BLOCK_BYTES {
             self.index_block(shared)?;
@@ -168,47 +150,16 @@ impl StripeWriter {
         Ok(())
     }
 
-    fn reap(&mut self, shared: &Shared) -> Result<(), EngineError> {
-        let done = self.timed(shared, Cause::DeviceWrite, |writer| writer.device.reap())?;
-        self.count(done, shared);
-        Ok(())
-    }
-
-    fn count(&mut self, done: Option<WriteDone>, shared: &Shared) {
-        let Some(done) = done else { return };
-        self.operations += 1;
-        let micros = fitted(done.elapsed.as_micros());
-        self.latency.saturating_record(micros);
-        let progress = &shared.progress;
-        progress.writer.add_work(done.bytes);
-        let io = Io {
-            cause: Cause::DeviceWrite,
-            bytes: done.bytes,
-            elapsed: done.elapsed,
-            depth: self.device.in_flight() + 1,
-        };
-        progress.io(&progress.writer, io);
-        shared.grow();
-    }
-
     fn index_block(&mut self, shared: &Shared) -> Result<(), EngineError> {
         let number = fitted(self.directory.len());
-        let (offset, region) = (self.offset, self.region_offset);
+        let (offset, region) = (self.output.offset, self.region_offset);
         let mut block =
             self.builder
                 .take(self.set_id, self.stripe, number, region, offset - region);
-        let bytes = block.encode_with(self.device.alignment(), self.cipher.as_deref())?;
-        let begin = Instant::now();
-        self.timed(shared, Cause::DeviceWrite, |writer| {
-            writer.device.write(offset, &bytes)
-        })?;
-        let io = Io {
-            cause: Cause::DeviceWrite,
-            bytes: bytes.len() as u64,
-            elapsed: begin.elapsed(),
-            depth: self.device.in_flight() + 1,
-        };
-        shared.progress.io(&shared.progress.writer, io);
+        let alignment = self.output.device.alignment();
+        let bytes = block.encode_with(alignment, self.cipher.as_deref())?;
+        self.protect(offset, &bytes, shared)?;
+        self.output.write(&bytes, shared)?;
         let (file_min, file_max) = self.files.take().unwrap_or_default();
         self.directory.push(IndexDirectoryEntry {
             offset,
@@ -220,20 +171,25 @@ impl StripeWriter {
             layer_max: std::mem::take(&mut self.layer_max),
             hash: *blake3::hash(&bytes).as_bytes(),
         });
-        self.offset += bytes.len() as u64;
-        self.region_offset = self.offset;
+        self.region_offset = self.output.offset;
         Ok(())
     }
 
-    /// Runs a blocking call. Its time counts for this device and for the stage.
-    pub(crate) fn timed<T>(
+    /// Adds bytes to the parity of the set, if it has parity.
+    pub(crate) fn protect(
         &mut self,
+        offset: u64,
+        bytes: &[u8],
         shared: &Shared,
-        cause: Cause,
-        call: impl FnOnce(&mut Self) -> Result<T, EngineError>,
-    ) -> Result<T, EngineError> {
-        let (result, elapsed) = shared.progress.writer.timed(cause, || call(self));
-        self.waits.add_wait(cause, elapsed);
-        result
+    ) -> Result<(), EngineError> {
+        let Some(groups) = self.groups.as_ref().map(Arc::clone) else {
+            return Ok(());
+        };
+        let output = &mut self.output;
+        let mut take = |pool: &Arc<Pool>| {
+            let free = pool.try_take(ROLE);
+            free.or_else(|| output.wait_for_other(shared, || pool.take(ROLE)))
+        };
+        groups.add((self.stripe.0, offset), bytes, &mut take)
     }
 }

@@ -272,6 +272,7 @@ impl Parts {
             page_frames: false,
             lock: None,
             locations: vec![Vec::new(); count],
+            parities: Vec::new(),
         };
         let model = agreed.model.cloned().unwrap_or_else(unknown);
         StripeHeader {
@@ -318,6 +319,7 @@ impl Parts {
             directory,
             is_walked,
             cipher: self.cipher,
+            rebuilder: None,
         }
     }
 }

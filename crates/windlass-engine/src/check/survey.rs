@@ -101,7 +101,7 @@ impl Survey {
             return Err(refused);
         };
         let mut survey = Self::of_stripes(set_id, stripes, metadata_limit)?;
-        if survey.found.is_empty() {
+        if survey.found.is_empty() || matches!(refused, EngineError::BeyondParity { .. }) {
             // A set that a restore would refuse must not pass as good.
             survey.found.push(Damage::of_set(&refused, 0));
         }

@@ -151,6 +151,7 @@ mod tests {
             page_frames: false,
             lock: None,
             locations: vec![b"a".to_vec()],
+            parities: vec![],
         };
         let mut file = tempfile::tempfile().unwrap();
         let region = u64::from(ALIGNMENT);

@@ -7,14 +7,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use windlass_media::{SEAL_BYTES, Seal, StripeHeader};
+use windlass_media::{SEAL_BYTES, Seal, SetId, StripeHeader};
 
 use crate::bounded::open_regular;
 use crate::device::{holds_nothing, is_stripe};
 use crate::durable::{self, Locked};
 use crate::error::EngineError;
-use crate::set::Ends;
 use crate::set::places::where_it_may_be;
+use crate::set::{Ends, parity_header};
 use crate::storage::Files;
 use crate::stripe_name::{PARTIAL_SUFFIX, STRIPE_SUFFIX, is_partial, partial_path};
 
@@ -61,6 +61,11 @@ impl Leftover {
         OsStr::from_bytes(&name[..end]).into()
     }
 
+    /// The set, and where its parity was written.
+    pub(super) fn parities(&self) -> (SetId, &[Vec<u8>]) {
+        (self.header.set_id, &self.header.parities)
+    }
+
     /// The open file, which is locked.
     pub(super) fn file(&self) -> &File {
         &self.file
@@ -68,7 +73,15 @@ impl Leftover {
 
     /// True when the file with that name is a stripe of a set that was begun earlier.
     pub(super) fn is_newer_than(&self, name: &Path) -> bool {
-        read_header(name).is_ok_and(|(other, _)| other.created_nanos < self.header.created_nanos)
+        begun(name).is_some_and(|other| other < self.header.created_nanos)
+    }
+}
+
+/// When the set of a stripe, or of a file with parity, was begun.
+pub(super) fn begun(path: &Path) -> Option<i64> {
+    match read_header(path) {
+        Ok((header, _)) => Some(header.created_nanos),
+        Err(_) => Some(parity_header(&Files, path).ok()?.0.created_nanos),
     }
 }
 

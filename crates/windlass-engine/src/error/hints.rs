@@ -4,7 +4,7 @@ use std::io;
 
 use windlass_media::{FormatError, SetId};
 
-use super::DeviceOperation;
+use super::{DeviceOperation, EngineError};
 use crate::keys::KeyFault;
 
 /// What to do if a file may not become larger.
@@ -16,7 +16,7 @@ const IMMUTABLE: &str = "The directory or file may be immutable or append-only: 
     it, and `chattr -i` or `chattr -a` ends it. Or name another place.";
 
 /// Whether it is a refusal that no user can avoid, as that of an immutable directory.
-pub(super) fn is_for_all(fault: &io::Error) -> bool {
+fn is_for_all(fault: &io::Error) -> bool {
     fault.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error())
 }
 
@@ -35,7 +35,7 @@ pub fn place_hint_for_all(fault: &io::Error) -> Option<&'static str> {
 }
 
 /// What to do about a place where nothing can be written.
-pub(super) fn place_hint(fault: &io::Error) -> Option<&'static str> {
+fn place_hint(fault: &io::Error) -> Option<&'static str> {
     Some(match fault.kind() {
         io::ErrorKind::ReadOnlyFilesystem => {
             "The file system is mounted read-only: name a place on another one, or mount it again \
@@ -115,4 +115,74 @@ pub fn locked_words(fault: &KeyFault, recipients: &[String]) -> String {
         }
         KeyFault::Failed(why) => format!("{why}; it can be read by {who}"),
     }
+}
+
+impl EngineError {
+    /// What can be done when the system refused a call.
+    pub(super) fn hint_of_io(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::DeviceIo { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                "Free space on the device, or add another device."
+            }
+            Self::TargetIo { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                "Free space there and remove what was written, or restore somewhere else."
+            }
+            Self::OutputIo { source, .. } | Self::EventFile { source, .. }
+                if source.kind() == io::ErrorKind::StorageFull =>
+            {
+                "Free space there, or name another place."
+            }
+            Self::DeviceIo {
+                operation, source, ..
+            } if device_hint(*operation, source).is_some() => {
+                return device_hint(*operation, source);
+            }
+            Self::DeviceIo { source, .. }
+            | Self::TargetIo { source, .. }
+            | Self::EventFile { source, .. }
+            | Self::OutputIo { source, .. }
+                if source.kind() == io::ErrorKind::PermissionDenied && !is_for_all(source) =>
+            {
+                "Windlass runs as the owner of the database; let that user write there."
+            }
+            Self::DeviceIo { source, .. }
+            | Self::TargetIo { source, .. }
+            | Self::EventFile { source, .. }
+            | Self::OutputIo { source, .. } => return place_hint(source),
+            _ => return None,
+        })
+    }
+}
+
+/// What to do when this operation on a stripe fails in this way, if that needs words of its own.
+fn device_hint(operation: DeviceOperation, source: &io::Error) -> Option<&'static str> {
+    Some(match (operation, source.kind()) {
+        (DeviceOperation::Publish, io::ErrorKind::AlreadyExists) => {
+            "The stripe is sealed and is called NAME.partial. Move the other file away, and rename \
+             the stripe to NAME."
+        }
+        (DeviceOperation::Publish, _) => {
+            "All stripes are sealed, so the set is complete. A stripe that did not get its name is \
+             still called NAME.partial. Name the directories of the stripes to use the set. The \
+             next backup there gives the stripe its name, if the directory lets it."
+        }
+        (DeviceOperation::Settle, _) => {
+            "All stripes are sealed, so the set is complete, and it can be used. If NAME.partial \
+             is there too, remove it: it is the same file."
+        }
+        (DeviceOperation::Read, io::ErrorKind::InvalidInput) => {
+            "A set is read from regular files. Name a stripe of it, or the directory that holds \
+             its stripes."
+        }
+        (DeviceOperation::Create, io::ErrorKind::AlreadyExists) => {
+            "Choose another name, or name a directory."
+        }
+        (DeviceOperation::Create, io::ErrorKind::WouldBlock) => {
+            "Wait for that backup, or choose another name."
+        }
+        (DeviceOperation::Read, io::ErrorKind::PermissionDenied) => {
+            "Let this user read it, or run as the user who owns it."
+        }
+        _ => return None,
+    })
 }

@@ -58,6 +58,11 @@ pub(crate) fn read_error(location: &Path, offset: u64, source: io::Error) -> Eng
     if source.kind() == io::ErrorKind::UnexpectedEof {
         return damage(location, offset, FormatError::Truncated(Structure::Header));
     }
+    // What parity could not rebuild says itself what is lost.
+    let source = match source.downcast::<EngineError>() {
+        Ok(error) => return error,
+        Err(source) => source,
+    };
     EngineError::DeviceIo {
         operation: DeviceOperation::Read,
         device: location.to_string_lossy().into_owned(),

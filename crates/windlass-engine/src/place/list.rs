@@ -1,18 +1,24 @@
 //! The sets of places: stripes gathered by the id of their set, and what becomes of each set.
 
+mod parity;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use windlass_media::{SetDescription, SetId, StripeHeader, StripeIndex};
+use windlass_media::{SetDescription, SetId, StripeHeader, StripeIndex, saturated};
 
-use super::stripe::{Found, Stripe, is_just_begun, locked_has_base, look, read_footer};
-use super::{SetAbout, SetEntry, SetList, SetState, StripeEntry, UnknownStripe};
+use super::stripe::{
+    Found, ParityFound, Stripe, is_just_begun, locked_has_base, look, read_footer,
+};
+use super::{SetAbout, SetEntry, SetList, SetParity, SetState, StripeEntry, UnknownStripe};
 use crate::backup::READ_BYTES;
 use crate::error::{EngineError, damage, read_error};
 use crate::set::places::where_it_may_be;
 use crate::set::removal::{Beside, Removal};
 use crate::storage::{PlaceFile, Storage};
+use crate::stripe_name::is_partial;
+use parity::{gather_parity, judged, parities, places_of_parity};
 
 /// Longest word that a list keeps from a database's facts.
 const WORD_BYTES_MAX: usize = 4096;
@@ -22,6 +28,8 @@ const WORD_BYTES_MAX: usize = 4096;
 struct Gathered {
     header: Option<StripeHeader>,
     stripes: Vec<Stripe>,
+    /// Its files with parity.
+    parities: Vec<ParityFound>,
     /// Where the first stripe is, and what its footer says. It is read while the stripe is at hand:
     /// of a bucket, storage has the ends of a stripe only for a while.
     first: Option<(PathBuf, Result<SetAbout, EngineError>)>,
@@ -43,10 +51,11 @@ pub fn list_sets(
             if beside.take(&file) {
                 return;
             }
-            match look(storage, file) {
+            match look(storage, file, limit) {
                 Found::Stripe(stripe, header) => {
                     gather(storage, &mut sets, (*stripe, header), limit)
                 }
+                Found::Parity(found) => gather_parity(storage, &mut sets, *found),
                 Found::Unknown(file, fault) => unknown(&mut list, file, fault),
                 Found::Foreign => {}
             }
@@ -59,13 +68,17 @@ pub fn list_sets(
             broken.any(|file| storage.is_same(&file.location, &one.file.location))
         };
         list.unknown.retain(|one| !is_of_set(one));
+        let lost = places_of_parity(places, sets.get(&set_id));
+        list.unknown
+            .retain(|one| !lost.contains(&one.file.location));
         let Some(mut gathered) = sets.remove(&set_id) else {
             continue;
         };
         list.unfinished.extend(gathered.take_unfinished_copies());
         if let Some(marks) = beside.marks.remove(&set_id) {
-            let stripes = gathered.stripes.into_iter();
-            let stripes = stripes.map(|one| one.file.location).collect();
+            let stripes = gathered.stripes.into_iter().map(|one| one.file.location);
+            let parities = gathered.parities.into_iter().map(|one| one.file.location);
+            let stripes = stripes.chain(parities).collect();
             list.removals.push(Removal {
                 set_id,
                 stripes,
@@ -198,10 +211,11 @@ fn siblings(
     limit: u64,
 ) -> Broken {
     let mut broken = Broken::new();
+    parities((storage, places), sets, set_id, limit);
     let Some(set) = sets.get(&set_id) else {
         return broken;
     };
-    let locations = set.header.iter().flat_map(|header| &header.locations);
+    let locations = set.locations().iter();
     let missing: Vec<_> = (0u16..)
         .zip(locations.cloned())
         .filter(|(index, _)| set.stripes.iter().all(|one| one.index.0 != *index))
@@ -216,7 +230,8 @@ fn siblings(
         let there = may_be.filter_map(|location| storage.file_at(location));
         for file in there.filter(|file| file.bytes > 0) {
             let name = file.clone();
-            match look(storage, file) {
+            match look(storage, file, limit) {
+                Found::Parity(_) => {}
                 Found::Stripe(stripe, header) => {
                     if (stripe.set_id, stripe.index.0) == (set_id, index) {
                         gather(storage, sets, (*stripe, header), limit);
@@ -248,12 +263,23 @@ fn denied(storage: &dyn Storage, location: &Path) -> Option<(PlaceFile, EngineEr
 }
 
 impl Gathered {
+    /// Where the stripes were written.
+    fn locations(&self) -> &[Vec<u8>] {
+        let of_parity = || self.parities.first().map(|found| &found.header.stripes);
+        let of_stripe = self.header.as_ref().map(|header| &header.locations);
+        of_stripe.or_else(of_parity).map_or(&[][..], Vec::as_slice)
+    }
+
     /// Takes out the unfinished stripes that are also there as sealed ones. The sealed stripe
-    /// proves that the set was completed, whatever such a copy is.
+    /// proves that the set was completed, whatever such a copy is. If a set with parity was
+    /// completed, any unfinished stripe is of a repair.
     fn take_unfinished_copies(&mut self) -> Vec<PathBuf> {
         let sealed = self.stripes.iter().filter(|one| one.fault.is_none());
+        let is_named = |one: &Stripe| !is_partial(&one.file.location);
+        let is_repaired = !self.parities.is_empty() && sealed.clone().any(is_named);
         let sealed: Vec<_> = sealed.map(|one| one.index).collect();
-        let is_copy = |one: &mut Stripe| one.is_unfinished() && sealed.contains(&one.index);
+        let is_copy =
+            |one: &mut Stripe| one.is_unfinished() && (is_repaired || sealed.contains(&one.index));
         let copies = self.stripes.extract_if(.., is_copy);
         copies.map(|copy| copy.file.location).collect()
     }
@@ -268,12 +294,20 @@ impl Gathered {
         self.stripes
             .sort_by(|a, b| (a.index, &a.file.location).cmp(&(b.index, &b.file.location)));
         let count = self.stripes.iter().map(|stripe| stripe.count).max();
-        let count = count.unwrap_or(0);
+        let count = count.unwrap_or(saturated(self.locations().len()));
         let (about, footer_fault) = self.describe(storage, limit);
         let begun_nanos = self.begun();
-        let state = match (self.state(set_id, count, &mut broken), footer_fault) {
-            (SetState::Sealed, Some(fault)) => SetState::of_fault(fault),
-            (state, _) => state,
+        let state = self.state(set_id, count, &mut broken);
+        let is_lost = matches!(state, SetState::Incomplete(_) | SetState::Damaged(_));
+        let made_up_for = (is_lost || footer_fault.is_some())
+            .then(|| self.made_up_for(storage, (count, footer_fault.is_some()), limit))
+            .flatten();
+        let (state, mended) = judged(state, footer_fault, made_up_for.is_some());
+        let about = about.or_else(|| made_up_for.flatten());
+        let parity = SetParity {
+            lost: self.parities_lost(),
+            mended,
+            files: self.parities.iter().map(|one| one.file.clone()).collect(),
         };
         let is_described = about.is_some() || matches!(state, SetState::Unfinished);
         let may_have_base = !is_described && self.may_have_base(storage, limit);
@@ -285,7 +319,7 @@ impl Gathered {
         SetEntry {
             set_id,
             begun_nanos,
-            is_dated: self.header.is_some(),
+            is_dated: self.header.is_some() || !self.parities.is_empty(),
             stripe_count: count,
             stripes: self.stripes.into_iter().map(stripe).collect(),
             about,
@@ -293,6 +327,7 @@ impl Gathered {
             state,
             holds: Vec::new(),
             hidden: Vec::new(),
+            parity,
         }
     }
 
@@ -331,7 +366,14 @@ impl Gathered {
     fn begun(&self) -> i64 {
         let of_header = self.header.as_ref().map(|header| header.created_nanos);
         let written = self.stripes.iter().map(|stripe| stripe.file.modified_nanos);
-        of_header.or(written.max()).unwrap_or_default()
+        let of_parity = self
+            .parities
+            .first()
+            .map(|found| found.header.created_nanos);
+        of_header
+            .or(of_parity)
+            .or(written.max())
+            .unwrap_or_default()
     }
 
     /// The state, as far as it shows without a footer.

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use windlass_media::{Footer, Seal, SetId, StripeHeader, StripeIndex};
+use windlass_media::{Footer, ParityHeader, Seal, SetId, StripeHeader, StripeIndex};
 
 use crate::error::{EngineError, damage};
-use crate::set::{Ends, check_same_footer, check_same_stripe, cipher_of};
+use crate::set::{Ends, ParityFile, check_same_footer, check_same_stripe, cipher_of, header_of};
 use crate::storage::{PlaceFile, Storage};
 use crate::stripe_name::{self, is_partial};
 
@@ -20,12 +20,22 @@ pub(super) struct Stripe {
     pub(super) fault: Option<EngineError>,
 }
 
+/// A file with parity.
+pub(super) struct ParityFound {
+    pub(super) file: PlaceFile,
+    pub(super) header: ParityHeader,
+    /// Whether it is complete.
+    pub(super) is_whole: bool,
+}
+
 /// What a file turned out to be.
 pub(super) enum Found {
     /// A stripe, with its header if the header can be read.
     Stripe(Box<Stripe>, Option<StripeHeader>),
     /// A file with a stripe's name. Neither its head nor its tail says to which set it belongs.
     Unknown(PlaceFile, EngineError),
+    /// A file with parity.
+    Parity(Box<ParityFound>),
     /// A file of somebody else.
     Foreign,
 }
@@ -38,13 +48,23 @@ impl Stripe {
 }
 
 /// Reads both ends of a file.
-pub(super) fn look(storage: &dyn Storage, file: PlaceFile) -> Found {
+pub(super) fn look(storage: &dyn Storage, file: PlaceFile, limit: u64) -> Found {
     let ends = match Ends::open(storage, &file.location) {
         Ok(ends) => ends,
         Err(_) if !is_named_as_stripe(&file.location) => return Found::Foreign,
         Err(fault) => return Found::Unknown(file, fault),
     };
     let header = ends.header().map(|(header, _)| header);
+    if header.is_err()
+        && let Ok((header, _)) = header_of(&ends)
+    {
+        let is_whole = ParityFile::open(storage, &file.location, limit).is_ok();
+        return Found::Parity(Box::new(ParityFound {
+            file,
+            header,
+            is_whole,
+        }));
+    }
     let seal = ends.seal();
     drop(ends);
     let (set_id, index, count) = match (&header, &seal) {

@@ -40,10 +40,13 @@ impl<'a> Decompressor<'a> {
     }
 
     fn unit(&mut self, mut stored: Stored<'a>) -> Result<(), EngineError> {
-        self.check_padding(&stored)?;
+        self.check_padding(&mut stored)?;
         let mut frames = std::mem::take(&mut stored.plan.frames);
         for frame in frames.iter_mut().filter(|frame| frame.sound) {
-            let right = frame.entry.check_stored(stored.frame(&frame.entry));
+            let mut right = frame.entry.check_stored(stored.frame(&frame.entry));
+            if right.is_err() && self.is_rebuilt(&mut stored, (frame.entry.offset, frame.end()))? {
+                right = frame.entry.check_stored(stored.frame(&frame.entry));
+            }
             self.judge(stored.stripe, frame, right)?;
         }
         frames.retain(|frame| frame.sound);
@@ -71,13 +74,31 @@ impl<'a> Decompressor<'a> {
         stage.wait_off_core(Cause::DeviceRead, note)
     }
 
+    /// Rebuilds damaged bytes in a buffer, if the set has parity. False if that does not help, and
+    /// the damage is listed.
+    fn is_rebuilt(
+        &self,
+        stored: &mut Stored<'_>,
+        (from, to): (u64, u64),
+    ) -> Result<bool, EngineError> {
+        let stage = &self.shared.progress.compressor;
+        let into = stored.plan.position(from)..stored.plan.position(to);
+        let into = &mut stored.buffer[into];
+        let stripe = stored.stripe;
+        let rebuilt = stage.wait_off_core(Cause::DeviceRead, || stripe.rebuild(from, into));
+        match rebuilt {
+            Err(error) if self.faults.lists(&error) => Ok(false),
+            rebuilt => rebuilt,
+        }
+    }
+
     /// Checks that the bytes between frames are zero.
-    fn check_padding(&self, stored: &Stored<'_>) -> Result<(), EngineError> {
-        let plan = &stored.plan;
-        for (from, to) in plan.gaps() {
-            if is_zero(&stored.buffer[plan.position(from)..plan.position(to)]) {
+    fn check_padding(&self, stored: &mut Stored<'_>) -> Result<(), EngineError> {
+        for gap in stored.plan.gaps() {
+            if has_zeros(stored, gap) || (self.is_rebuilt(stored, gap)? && has_zeros(stored, gap)) {
                 continue;
             }
+            let (from, to) = gap;
             let fault = FormatError::Invalid {
                 structure: Structure::IndexBlock,
                 what: "padding between frames is not zero",
@@ -215,4 +236,9 @@ impl<'a> Decompressor<'a> {
     fn send(&self, decoded: Decoded) -> Result<(), EngineError> {
         self.shared.hand_on(&self.output, decoded)
     }
+}
+
+/// Whether the bytes of the stripe from one offset to another are zero.
+fn has_zeros(stored: &Stored<'_>, (from, to): (u64, u64)) -> bool {
+    is_zero(&stored.buffer[stored.plan.position(from)..stored.plan.position(to)])
 }

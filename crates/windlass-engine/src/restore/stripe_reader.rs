@@ -204,15 +204,20 @@ impl<'a> StripeReader<'a> {
         stored.send(message).map_err(|_| EngineError::Stopped)
     }
 
+    /// Reads bytes that could not be read before, or has them rebuilt.
     fn read_again(&self, at: u64, into: &mut [u8]) -> Result<(), EngineError> {
         let read = self.stripe.file.read_uncached(at, into);
-        match read {
-            Err(source) => Err(self.stripe.io(at, source)),
-            Ok(count) if count < into.len() => {
+        let error = match read {
+            Ok(count) if count == into.len() => return Ok(()),
+            Ok(count) => {
                 let fault = FormatError::Truncated(Structure::IndexBlock);
-                Err(self.stripe.damage(at + count as u64, fault))
+                self.stripe.damage(at + count as u64, fault)
             }
-            Ok(_) => Ok(()),
+            Err(source) => self.stripe.io(at, source),
+        };
+        match self.stripe.rebuild(at, into)? {
+            true => Ok(()),
+            false => Err(error),
         }
     }
 

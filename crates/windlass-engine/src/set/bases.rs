@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use windlass_media::{Base, SetId, StripeIndex};
 
 use super::found::FoundSet;
-use super::identity_of_stripe;
+use super::identity::identity_of_stripe;
 use super::lineage::check_files;
 use super::places::where_it_may_be;
 use crate::error::EngineError;

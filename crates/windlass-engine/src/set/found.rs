@@ -11,6 +11,7 @@ use windlass_media::{
 
 use super::ends::Ends;
 use super::lineage::Lineage;
+use super::parity::{LostDevice, Mends, Rebuilder, mended, rebuilder_of, stripes_of};
 use super::places::{candidates, first_stripe, is_occupied};
 use super::stripe::{OpenStripe, open_stripe, peek_header};
 use super::upper::{PieceCache, UpperLayers};
@@ -32,15 +33,45 @@ pub struct FoundSet {
     /// The sets below it, its base first, as far as they were looked for.
     bases: Vec<FoundSet>,
     lineage: Arc<Lineage>,
+    /// What rebuilds what is lost of it, if it has parity.
+    rebuilder: Option<Arc<Rebuilder>>,
 }
 
 impl FoundSet {
     /// Finds a set of any type, without the sets that it builds on, whose stripes all exist, are
-    /// sealed and agree with each other.
+    /// sealed and agree with each other. If the set has parity, stripes that are lost are rebuilt
+    /// as they are read.
     pub fn whole(
         storage: &dyn Storage,
         places: &[PathBuf],
         metadata_limit: u64,
+    ) -> Result<Self, EngineError> {
+        let whole = |places: &[PathBuf]| Self::whole_of(storage, places, metadata_limit, None);
+        let error = match whole(places) {
+            Err(error) if may_be_mended(&error) => error,
+            result => return result,
+        };
+        // Maybe nothing but a file with parity was named.
+        let error = match whole(&stripes_of(storage, places)) {
+            Ok(set) => return Ok(set),
+            Err(other @ EngineError::SetsMixed { .. }) => return Err(other),
+            Err(_) => error,
+        };
+        match mended(storage, places, metadata_limit)? {
+            Some(mended) => {
+                let (storage, rebuilder) = (&mended.storage, mended.rebuilder);
+                Self::whole_of(storage, &mended.stripes, metadata_limit, Some(rebuilder))
+            }
+            None => Err(error),
+        }
+    }
+
+    /// Does the same with what is there.
+    fn whole_of(
+        storage: &dyn Storage,
+        places: &[PathBuf],
+        metadata_limit: u64,
+        rebuilder: Option<Arc<Rebuilder>>,
     ) -> Result<Self, EngineError> {
         let (first, footer) = first_stripe(storage, places, metadata_limit)?;
         let set_id = first.header.set_id;
@@ -73,23 +104,25 @@ impl FoundSet {
             }
             found.insert(index, stripe);
         }
-        for index in 0..count {
-            if !found.contains_key(&index) {
-                if let Some(location) = broken.get(&index) {
-                    Ends::open(storage, location)?.header()?;
-                }
-                return Err(missing(set_id, index, &description));
+        if let Some(index) = (0..count).find(|index| !found.contains_key(index)) {
+            if let Some(location) = broken.get(&index) {
+                Ends::open(storage, location)?.header()?;
             }
+            return Err(missing(set_id, index, &description));
         }
-        let stripes: Arc<[_]> = found.into_values().collect();
-        let root = stripes[0].seal.set_root;
+        let mut stripes: Vec<_> = found.into_values().collect();
+        let of_stripes = || rebuilder_of(storage, &stripes, places, metadata_limit);
+        let rebuilder = rebuilder.or_else(of_stripes);
+        let give = |stripe: &mut OpenStripe| stripe.rebuilder.clone_from(&rebuilder);
+        stripes.iter_mut().for_each(give);
         let set = Self {
             set_id,
-            root,
-            stripes,
+            root: stripes[0].seal.set_root,
+            stripes: stripes.into(),
             description,
             bases: Vec::new(),
             lineage: Arc::default(),
+            rebuilder,
         };
         set.check()?;
         Ok(set)
@@ -124,6 +157,7 @@ impl FoundSet {
             description,
             bases: Vec::new(),
             lineage: Arc::default(),
+            rebuilder: None,
         }
     }
 
@@ -197,6 +231,34 @@ impl FoundSet {
     /// The set's root hash. Everything in the set depends on it.
     pub fn root(&self) -> [u8; 32] {
         self.root
+    }
+
+    /// What parity made up for so far, of this set and of those that it builds on; none if none of
+    /// them has parity.
+    pub fn mends(&self) -> Option<Mends> {
+        self.rebuilders().map(|it| it.mends()).reduce(Mends::and)
+    }
+
+    /// What rebuilds what is lost of this set and of those that it builds on.
+    pub fn rebuilders(&self) -> impl Iterator<Item = &Arc<Rebuilder>> {
+        self.links().filter_map(|link| link.rebuilder.as_ref())
+    }
+
+    /// Its complete files with parity, each with its number among the devices, from 1.
+    pub fn parities(&self) -> Vec<(u16, PathBuf)> {
+        let files = self.rebuilder.iter().flat_map(|it| it.files());
+        files.map(|it| (it.number(), it.location.clone())).collect()
+    }
+
+    /// The devices of this set that are missing or cannot be opened, although it can be read.
+    pub fn lost(&self) -> Vec<LostDevice> {
+        let mends = self.rebuilder.as_ref().map(|it| it.mends());
+        mends.unwrap_or_default().lost
+    }
+
+    /// What rebuilds what is lost of this set, if it has parity.
+    pub(crate) fn rebuilder(&self) -> Option<&Arc<Rebuilder>> {
+        self.rebuilder.as_ref()
     }
 
     /// Its stripes, in order.
@@ -286,6 +348,15 @@ impl FoundSet {
         let base = self.description.base.as_ref();
         let inherited = base.map(|base| base.files.clone());
         UpperLayers::read(&self.stripes, inherited.unwrap_or_default(), cache, passes)
+    }
+}
+
+/// Whether parity may help.
+fn may_be_mended(error: &EngineError) -> bool {
+    match error {
+        EngineError::SetsMixed { .. } | EngineError::StripeTwice { .. } => false,
+        EngineError::NoSet { .. } => true,
+        error => error.is_of_media(),
     }
 }
 

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use windlass_media::{Footer, SetDescription, SetId, StripeHeader};
+use windlass_media::{Footer, ParityHeader, SetDescription, SetId, StripeHeader};
 
 use super::ends::Ends;
+use super::parity::file::is_parity_file;
 use super::stripe::{OpenStripe, open_stripe, peek_header};
 use crate::error::EngineError;
 use crate::storage::{Lies, Storage};
@@ -25,6 +26,7 @@ pub(super) fn first_stripe(
         let named = places.contains(&path);
         let header = match Ends::open(storage, &path).and_then(|ends| ends.header()) {
             Ok((header, _)) => header,
+            Err(_) if named && is_parity_file(storage, &path) => continue,
             Err(error) if named => return Err(error),
             Err(error) => {
                 fault.get_or_insert(error);
@@ -102,9 +104,14 @@ fn looks_like_stripe(storage: &dyn Storage, location: &Path) -> bool {
     let Ok(ends) = Ends::open(storage, location) else {
         return false;
     };
-    let mut magic = [0; 7];
-    if ends.device.read_exact_at(0, &mut magic).is_ok() && &magic == b"WNDLASS" {
-        return true;
+    let mut magic = [0; 8];
+    if ends.device.read_exact_at(0, &mut magic).is_ok() {
+        if magic.starts_with(b"WNDLASS") {
+            return true;
+        }
+        if ParityHeader::begins(&magic) {
+            return false;
+        }
     }
     is_named_as_stripe(location) || ends.seal().is_ok()
 }

@@ -135,7 +135,7 @@ fn write_marks(storage: &dyn Storage, marks: &[PathBuf], words: &str) -> Result<
 pub struct Removal {
     /// The set.
     pub set_id: SetId,
-    /// Its stripes that are there.
+    /// Its stripes and its files with parity that are there.
     pub stripes: Vec<PathBuf>,
     /// The marks that are there.
     pub(crate) marks: Vec<PathBuf>,
@@ -266,8 +266,16 @@ pub fn is_removed(storage: &dyn Storage, set: &FoundSet) -> Result<bool, EngineE
 /// Refuses a set that is going.
 pub(crate) fn check_stays(storage: &dyn Storage, set: &FoundSet) -> Result<(), EngineError> {
     let stripes = set.stripes().iter();
-    let directories: BTreeSet<_> = stripes.map(|one| directory(one.location())).collect();
-    let set = set.set_id();
+    let directories = stripes.map(|one| directory(one.location())).collect();
+    check_stays_in(storage, set.set_id(), directories)
+}
+
+/// Refuses a set that is going from these directories.
+pub(crate) fn check_stays_in(
+    storage: &dyn Storage,
+    set: SetId,
+    directories: BTreeSet<&Path>,
+) -> Result<(), EngineError> {
     let is_marked = |directory: &&Path| storage.look(&mark_path(directory, set)).is_ok();
     match directories.into_iter().find(is_marked) {
         Some(_) => Err(EngineError::SetRemoved { set }),
@@ -281,7 +289,8 @@ pub(super) fn explained(
     places: &[PathBuf],
     error: EngineError,
 ) -> EngineError {
-    let EngineError::StripeMissing { set, .. } = error else {
+    let (EngineError::StripeMissing { set, .. } | EngineError::BeyondParity { set, .. }) = error
+    else {
         return error;
     };
     let is_marked = |place: &PathBuf| {

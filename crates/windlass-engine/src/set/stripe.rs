@@ -10,6 +10,7 @@ use windlass_media::{
 };
 
 use super::ends::{Ends, check_same_footer, check_same_stripe};
+use super::parity::rebuild::Rebuilder;
 use super::unlock::cipher_of;
 use crate::error::{EngineError, damage, read_error};
 use crate::read::ReadFile;
@@ -30,6 +31,8 @@ pub struct OpenStripe {
     pub(crate) is_walked: bool,
     /// What decrypts it, if its set is encrypted.
     pub(crate) cipher: Option<Arc<SetCipher>>,
+    /// What rebuilds damaged parts of it, if its set has parity.
+    pub(crate) rebuilder: Option<Arc<Rebuilder>>,
 }
 
 impl OpenStripe {
@@ -66,10 +69,11 @@ impl OpenStripe {
     /// Reads and checks one index block.
     pub fn index_block(&self, entry: &IndexDirectoryEntry) -> Result<IndexBlock, EngineError> {
         let mut bytes = vec![0; entry.bytes as usize];
-        self.read(entry.offset, &mut bytes)?;
-        if blake3::hash(&bytes).as_bytes() != &entry.hash {
-            return Err(self.damage(entry.offset, FormatError::Hash(Structure::IndexBlock)));
-        }
+        let is_right = |bytes: &[u8]| match blake3::hash(bytes).as_bytes() == &entry.hash {
+            true => Ok(()),
+            false => Err(FormatError::Hash(Structure::IndexBlock)),
+        };
+        self.read_checked(entry.offset, &mut bytes, is_right)?;
         let (alignment, cipher) = (self.header.alignment, self.cipher());
         let block = IndexBlock::decode_with(&bytes, entry.offset, alignment, cipher);
         let block = block.map_err(|source| self.damage(entry.offset, source))?;
@@ -135,6 +139,36 @@ impl OpenStripe {
             .bytes()
             .read_exact_at(offset, into)
             .map_err(|source| self.io(offset, source))
+    }
+
+    /// Does the same, and checks the bytes. If they cannot be read, or are not right, and the set
+    /// has parity, they are rebuilt and checked again.
+    pub fn read_checked(
+        &self,
+        offset: u64,
+        into: &mut [u8],
+        check: impl Fn(&[u8]) -> Result<(), FormatError>,
+    ) -> Result<(), EngineError> {
+        let checked = |bytes: &[u8]| check(bytes).map_err(|fault| self.damage(offset, fault));
+        let Err(error) = self.read(offset, into).and_then(|()| checked(into)) else {
+            return Ok(());
+        };
+        match self.rebuild(offset, into)? {
+            true => checked(into),
+            false => Err(error),
+        }
+    }
+
+    /// Rebuilds bytes of the stripe. False if the set has no parity, or if the stripe has no such
+    /// bytes.
+    pub(crate) fn rebuild(&self, offset: u64, into: &mut [u8]) -> Result<bool, EngineError> {
+        match &self.rebuilder {
+            None => Ok(false),
+            Some(rebuilder) => {
+                let read = rebuilder.read(self.header.stripe.0, offset, into)?;
+                Ok(read == into.len())
+            }
+        }
     }
 
     /// The error for a fault of the stripe's content.
@@ -259,6 +293,7 @@ pub(super) fn open_stripe(
         directory,
         is_walked: false,
         cipher,
+        rebuilder: None,
     };
     Ok((stripe, footer))
 }

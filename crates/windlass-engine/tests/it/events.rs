@@ -63,6 +63,7 @@ fn begin_watched(progress: &Arc<Progress>) -> BackupRun {
         page_frames: false,
         frame_proof: true,
         encryption: None,
+        parities: 0,
     };
     let (progress, cancel) = (Arc::clone(progress), Cancel::new());
     BackupRun::start(setup.set_id, 1, options, devices, progress, cancel).unwrap()

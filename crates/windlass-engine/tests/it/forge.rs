@@ -61,6 +61,7 @@ impl Default for Forge {
                 page_frames: false,
                 lock: None,
                 locations: vec![b"set.windlass".to_vec()],
+                parities: vec![],
             },
             frames: vec![frame(&content, vec![piece(0, 0, &content)])],
             files: vec![entry(0, "file", content.len())],

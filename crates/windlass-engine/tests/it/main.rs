@@ -28,6 +28,8 @@ mod layers;
 mod memory;
 mod nul;
 mod pages;
+mod parity;
+mod parity_groups;
 mod place;
 mod plain_names;
 mod readers;

@@ -181,13 +181,9 @@ impl Frames {
         counters: &Counters,
     ) -> Result<(), EngineError> {
         if entry.is_stored_as_it_is() {
-            counters
-                .fetch_nanos
-                .time(|| stripe.read(entry.offset, raw))?;
-            counters.decode_nanos.time(|| {
-                check_frame(stripe, entry, raw)?;
-                check_pieces(stripe, entry, pieces, raw)
-            })?;
+            counters.fetch_nanos.time(|| fetch(stripe, entry, raw))?;
+            let check = || check_pieces(stripe, entry, pieces, raw);
+            counters.decode_nanos.time(check)?;
         } else {
             let mut bench = match self.benches.take() {
                 Some(bench) => bench,
@@ -195,11 +191,8 @@ impl Frames {
             };
             bench.stored.resize(entry.stored_bytes as usize, 0);
             let Workbench { decoder, stored } = &mut bench;
-            counters
-                .fetch_nanos
-                .time(|| stripe.read(entry.offset, stored))?;
+            counters.fetch_nanos.time(|| fetch(stripe, entry, stored))?;
             counters.decode_nanos.time(|| {
-                check_frame(stripe, entry, stored)?;
                 let decoded = decoder.decode_with(stripe.cipher(), (entry, pieces), stored, raw);
                 decoded.map_err(|source| stripe.damage(entry.offset, source))?;
                 check_pieces(stripe, entry, pieces, raw)
@@ -226,9 +219,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn check_frame(stripe: &OpenStripe, entry: &FrameEntry, stored: &[u8]) -> Result<(), EngineError> {
-    let checked = entry.check_stored(stored);
-    checked.map_err(|fault| stripe.damage(entry.offset, fault))
+/// Reads a frame as it is stored, and checks it.
+fn fetch(stripe: &OpenStripe, entry: &FrameEntry, stored: &mut [u8]) -> Result<(), EngineError> {
+    stripe.read_checked(entry.offset, stored, |bytes| entry.check_stored(bytes))
 }
 
 fn check_pieces(

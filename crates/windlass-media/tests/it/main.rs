@@ -7,5 +7,6 @@ mod corpus;
 mod decoders;
 mod encrypted;
 mod limits;
+mod parity;
 mod samples;
 mod structures;

@@ -23,6 +23,7 @@ pub fn header() -> StripeHeader {
         page_frames: false,
         lock: None,
         locations: vec![b"/backup/a".to_vec(), b"/backup/b".to_vec()],
+        parities: vec![],
     }
 }
 

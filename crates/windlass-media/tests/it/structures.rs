@@ -266,7 +266,8 @@ proptest! {
         id in any::<[u8; 16]>(),
         (alignment, transfer, frame) in (9u32..17, 1u32.., 1u32..=4 << 20),
         created_nanos in any::<i64>(),
-        locations in proptest::collection::vec(location(), 1..65),
+        locations in proptest::collection::vec(location(), 1..61),
+        parities in proptest::collection::vec(location(), 0..5),
         stripe in any::<prop::sample::Index>(),
     ) {
         let header = StripeHeader {
@@ -279,6 +280,7 @@ proptest! {
             page_frames: false,
             lock: None,
             locations,
+            parities,
         };
         let bytes = header.encode().unwrap();
         prop_assert_eq!(bytes.len() % (1 << alignment), 0);

@@ -33,6 +33,8 @@ pub struct BackupOutcome {
     pub mirrors: Vec<Mirrored>,
     /// The stripes, in their order; empty unless every stripe of the set can be read again.
     pub stripes: Vec<PathBuf>,
+    /// How many of the stripes, the last ones, have parity.
+    pub parities: u16,
     /// What the plan would have predicted, and what would have made the run faster.
     pub judgement: Judgement,
 }

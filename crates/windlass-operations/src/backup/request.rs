@@ -42,6 +42,8 @@ pub struct BackupRequest {
     pub mirrors: Vec<MirrorRequest>,
     /// Who can read the set, as words for keys. If there are none, the set is not encrypted.
     pub encrypt: Vec<String>,
+    /// How many of the devices, the last ones, have parity.
+    pub parities: u16,
     /// Limits of speed.
     pub rates: Rates,
     /// Whether to replace stripes that exist, after the new set is sealed.
@@ -139,6 +141,7 @@ impl BackupRequest {
             frame_proof: true,
             mirrors: Vec::new(),
             encrypt: Vec::new(),
+            parities: 0,
             rates: Rates::default(),
             overwrite: false,
             buffered: false,

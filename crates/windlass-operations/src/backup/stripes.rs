@@ -25,7 +25,9 @@ impl Job<'_> {
         let bytes = if in_bucket { bytes()? } else { 0 };
         let objects = Objects::new(&self.devices, bytes, self.cancel)?;
         let asked = objects.gathering(&self.devices, asked);
-        let plan = asked.plan(self.devices.len(), volumes)?;
+        // The buffers are for data. Parity has its own.
+        let data = self.devices.len() - usize::from(self.request.parities);
+        let plan = asked.plan(data, volumes)?;
         self.objects.get_or_init(|| objects);
         Ok(plan)
     }

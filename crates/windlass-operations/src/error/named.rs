@@ -132,6 +132,20 @@ pub enum DeviceError {
     /// `nul` beside others.
     #[error("nul keeps nothing, and the other devices would hold a part of the set only")]
     Mixed,
+    /// No device is left for data.
+    #[error("parity on {parities} of {devices} devices leaves none for data")]
+    ParityOfAll {
+        /// How many devices there are.
+        devices: usize,
+        /// How many are to have parity.
+        parities: u16,
+    },
+    /// A mirror would have no parity.
+    #[error("parity: a mirror copies the stripes of a set only")]
+    ParityWithMirror,
+    /// `nul` needs no parity.
+    #[error("parity: nul keeps nothing that could be rebuilt")]
+    ParityOfNothing,
     /// One file for two stripes.
     #[error("{} is named twice", path.display())]
     Twice {

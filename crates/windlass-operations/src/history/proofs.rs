@@ -73,8 +73,8 @@ impl Proofs {
     pub fn verified(&self, set: &SetEntry) -> Option<Timestamp> {
         // Most sets of a long list need no look at their files.
         let runs = self.verified.get(&set.set_id.to_string())?;
-        let locations = set.locations();
-        let all: Option<Vec<_>> = locations.iter().map(|path| written(path)).collect();
+        let locations = set.stripes.iter().map(|stripe| &stripe.location);
+        let all: Option<Vec<_>> = locations.map(|path| written(path)).collect();
         let all = all?;
         let is_of_these = |one: &&Verified| {
             let is_same = |(place, changed): &(String, Option<Timestamp>)| {

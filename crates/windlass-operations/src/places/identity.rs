@@ -171,6 +171,7 @@ mod tests {
             state: SetState::Sealed,
             holds: Vec::new(),
             hidden: Vec::new(),
+            parity: Default::default(),
             may_have_base: false,
         }
     }

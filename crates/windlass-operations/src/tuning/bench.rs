@@ -167,6 +167,7 @@ impl Bench<'_> {
             page_frames,
             frame_proof: true,
             encryption: None,
+            parities: 0,
         };
         let (report, seconds) = source.run(options, devices, self.cancel)?;
         let data_seconds = report.data_seconds.max(1e-9);

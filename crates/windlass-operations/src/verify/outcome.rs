@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 use thiserror::Error;
 use windlass_engine::media::SetId;
-use windlass_engine::{DamageReport, EngineError, RunReport, SetEntry};
+use windlass_engine::{DamageReport, EngineError, Mends, RunReport, SetEntry};
 use windlass_repository::{LogCheck, RepositoryError};
 
 use crate::commits::DatabaseLog;
@@ -65,6 +65,8 @@ pub struct VerifiedSet {
     pub locked: Option<Vec<String>>,
     /// What is wrong with it.
     pub damage: DamageReport,
+    /// What is lost of it and can be rebuilt from its parity.
+    pub mends: Option<Mends>,
     /// Why every restore refuses it, although its checksums are right.
     pub refused: Option<OperationError>,
     /// What the database's own tools found, if they were asked.
@@ -148,8 +150,9 @@ impl VerifiedSet {
 
     /// How the operation ends for this set.
     pub fn ending(&self) -> Ending {
-        let has_warnings =
-            self.locked.is_some() || self.inspected().is_some_and(Inspected::has_warnings);
+        let has_warnings = self.locked.is_some()
+            || self.mends.is_some()
+            || self.inspected().is_some_and(Inspected::has_warnings);
         match (self.is_sound(), has_warnings) {
             (false, _) => Ending::Damage,
             (true, true) => Ending::Warnings,

@@ -108,6 +108,7 @@ fn begin_run(directory: &Path, wish: &Wish, volumes: usize) -> BackupRun {
         page_frames: wish.pages,
         frame_proof: true,
         encryption: None,
+        parities: 0,
     };
     let device = |index: usize| {
         let path = directory.join(format!("stripe-{index}"));

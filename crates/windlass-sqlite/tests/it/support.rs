@@ -183,6 +183,7 @@ fn start_coded(
         page_frames: coding.pages,
         frame_proof: true,
         encryption: None,
+        parities: 0,
     };
     let cancel = Cancel::new();
     BackupRun::start(SetId([7; 16]), 0, options, vec![device], progress, cancel).unwrap()

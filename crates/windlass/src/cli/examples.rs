@@ -209,6 +209,16 @@ Examples:
 
 The new set restores to the same bytes. Later backups can build on it. The sets of the chain stay.";
 
+/// `windlass repair-set --help`
+pub const REPAIR_SET: &str = "\
+Examples:
+  windlass repair-set /d1 /d2 /d3
+      Write what is missing or damaged of the newest set anew: /d2 is a new, empty disk.
+  windlass repair-set /d1/shop-20261121T081500Z-1f0c9a2e.1of4.windlass
+      Do so for the set of this stripe. Windlass finds its other devices.
+
+The set must have been made with `backup --parity`. Devices without damage are only read.";
+
 /// `windlass verify --help`
 pub const VERIFY: &str = "\
 Examples:

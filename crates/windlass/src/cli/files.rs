@@ -39,6 +39,7 @@ fn of(cli: &Cli) -> Files {
         Command::Verify(verify) => files.of_verify(verify),
         Command::Merge(merge) => files.of_merge(merge),
         Command::Repair(repair) => files.of_repair(repair),
+        Command::RepairSet(repair) => files.of_set(&repair.set),
         Command::Info(info) => files.of_set(&info.set),
         Command::Expire(Expire { set, .. }) | Command::Hold(Hold { set, .. }) => files.of_set(set),
         Command::Key(key) => files.of_set(&key.of().set),

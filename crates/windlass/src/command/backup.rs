@@ -83,7 +83,10 @@ fn stripes(outcome: &BackupOutcome) -> Vec<(&'static str, String)> {
     let kept: Vec<_> = kept.map(|path| path.display().to_string()).collect();
     let base = outcome.base.iter();
     let base = base.map(|base| ("builds on", format!("set {base}")));
-    let stripes = kept.iter().map(|name| ("stripe", name.clone()));
+    let data = kept.len().saturating_sub(usize::from(outcome.parities));
+    let word = |index| if index < data { "stripe" } else { "parity" };
+    let named = kept.iter().enumerate();
+    let stripes = named.map(|(index, name)| (word(index), name.clone()));
     let there = outcome.mirrors.iter().filter(|one| one.fault.is_none());
     let mirrors = there.map(|one| ("mirror", mirror_text(one)));
     let mut lines: Vec<_> = base.chain(stripes).chain(mirrors).collect();
@@ -165,6 +168,7 @@ fn document(outcome: &BackupOutcome, remarks: Vec<String>) -> serde_json::Value 
     outcome.judgement.describe(&mut document);
     document["type"] = to_json(&outcome.backup_type);
     document["base"] = to_json(&outcome.base);
+    document["parities"] = outcome.parities.into();
     document["database"] = outcome.database.clone();
     document["warnings"] = outcome.warnings.document();
     document["remarks"] = remarks.into();

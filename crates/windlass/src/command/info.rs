@@ -9,7 +9,7 @@ pub(super) use list::type_name;
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use windlass_engine::media::{FileEntry, FileKind, SetDescription};
+use windlass_engine::media::{FileEntry, FileKind, SetDescription, fitted};
 use windlass_engine::{EngineError, show_size, to_json};
 use windlass_operations::Ending;
 use windlass_operations::denied::Denied;
@@ -82,19 +82,24 @@ fn print(view: &SetView, files: bool) {
     if let Some(description) = &view.description {
         print_description(description, view.stored_bytes());
     }
-    for stripe in &view.stripes {
+    // The names of the files count both.
+    let count = view.stripe_count + fitted::<u16, _>(view.parities.len());
+    let stripes = view.stripes.iter().map(|one| ("stripe", one));
+    let parities = view.parities.iter().map(|one| ("parity", one));
+    for (word, stripe) in stripes.chain(parities) {
         let state = match &stripe.fault {
             None => "sealed".to_owned(),
             Some(_) if !stripe.is_there => "missing".to_owned(),
             Some(fault) => format!("damaged: {fault}"),
         };
-        let (index, count) = (stripe.index + 1, view.stripe_count);
-        let place = stripe.location.display();
-        output::line(&format!(
-            "stripe        {index} of {count}  {place}  {state}"
-        ));
+        let (index, place) = (stripe.index + 1, stripe.location.display());
+        output::line(&format!("{word:<14}{index} of {count}  {place}  {state}"));
     }
     match &view.fault {
+        None if view.is_mended() => {
+            output::line("state         restorable, because parity makes up for what is lost");
+            output::note("hint: `windlass repair-set` writes what is damaged or missing anew.");
+        }
         None => output::line("state         restorable, as far as seals and footers tell"),
         Some(fault) => print_damage(view, fault),
     }
@@ -142,6 +147,7 @@ fn json(view: &SetView, files: bool) -> Value {
         "fault": view.fault.as_ref().map(ToString::to_string),
         "stripe_count": view.stripe_count,
         "stripes": stripes,
+        "parities": view.parities.iter().map(stripe_json).collect::<Vec<_>>(),
     });
     if let Some(description) = &view.description {
         document["facts"] = to_json(&description.facts);

@@ -62,6 +62,9 @@ fn document(verified: &VerifiedSet) -> Value {
     for (key, value) in found.as_object().into_iter().flatten() {
         document[key] = value.clone();
     }
+    if let Some(mends) = &verified.mends {
+        document["mended"] = to_json(mends);
+    }
     document["ok"] = verified.is_sound().into();
     if let Some(recipients) = &verified.locked {
         document["ok"] = false.into();

@@ -73,6 +73,11 @@ pub fn hint(error: &EngineError) -> Option<String> {
                 "Pass --max-memory {needed_bytes}, or fewer --threads, or --pages off."
             ));
         }
+        EngineError::ParityMemory { needed_bytes, .. } => {
+            return Some(format!(
+                "Pass --max-memory {needed_bytes}, or fewer --buffers, or a smaller --transfer-size."
+            ));
+        }
         EngineError::FramesTooLarge { needed_bytes, .. } => {
             return Some(format!(
                 "Pass --max-memory {needed_bytes}, or fewer --buffers (2 are enough)."

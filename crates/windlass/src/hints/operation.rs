@@ -258,6 +258,12 @@ fn device(error: &DeviceError) -> (String, Option<String>) {
             "Name a directory on another disk, a place in a bucket, or a repository.".to_owned()
         }
         DeviceError::NotOnePlace => "Name the directory that has the sets.".to_owned(),
+        DeviceError::ParityOfAll { .. } => {
+            "Name more devices with --to: the last ones have parity, the others have data."
+                .to_owned()
+        }
+        DeviceError::ParityWithMirror => "Leave --parity or --mirror out.".to_owned(),
+        DeviceError::ParityOfNothing => "Leave --parity out.".to_owned(),
         DeviceError::Mixed => "Name nul alone, or leave it out.".to_owned(),
         DeviceError::NoneNamed => "Name the devices that backups are to go to.".to_owned(),
         _ => "Name a file, a directory, s3://BUCKET/PREFIX or nul.".to_owned(),

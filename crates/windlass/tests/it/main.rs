@@ -52,6 +52,7 @@ mod opening;
 mod other_sets;
 mod outputs;
 mod pages;
+mod parity;
 mod places;
 mod receive_sqlite;
 mod receive_sqlite_kills;

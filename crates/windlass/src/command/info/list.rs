@@ -57,6 +57,10 @@ pub(super) fn show(
         let shown = places.sets.iter().map(|set| &set.set_id);
         let baseless = shown.filter_map(|id| places.base_faults.get(id));
         ending = faults.chain(baseless).fold(ending, worse);
+        let is_mended = |set: &SetEntry| set.parity.mended.is_some() || set.parity.lost > 0;
+        if ending == Ending::Done && places.sets.iter().any(is_mended) {
+            ending = Ending::Warnings;
+        }
         short(places);
         for (of, newest) in &places.others {
             let typed = quoted(of.key());
@@ -218,9 +222,9 @@ fn row(
         (Some(fault), _) => format!("{}: {fault}", set.state.name()),
         (None, Some(fault)) => format!("no base: {fault}"),
         (None, None) => match hold_of(set) {
-            None => set.state.name().to_owned(),
-            Some(hold) if hold.reason.is_empty() => format!("{}, held", set.state.name()),
-            Some(hold) => format!("{}, held: {}", set.state.name(), hold.reason),
+            None => sound(set),
+            Some(hold) if hold.reason.is_empty() => format!("{}, held", sound(set)),
+            Some(hold) => format!("{}, held: {}", sound(set), hold.reason),
         },
     };
     [
@@ -239,6 +243,19 @@ fn row(
         passed(proofs.proven(set), now),
         state,
     ]
+}
+
+/// The state of a set that can be read. If something of it is lost, parity makes up for that.
+fn sound(set: &SetEntry) -> String {
+    let name = set.state.name();
+    match (&set.parity.mended, set.parity.lost) {
+        (Some(fault), _) => format!("{name}, rebuilt from parity: {fault}"),
+        (None, 0) => name.to_owned(),
+        (None, lost) => format!(
+            "{name}, parity lost on {}",
+            output::count(lost.into(), "device")
+        ),
+    }
 }
 
 /// The id of the set on which a set builds.

@@ -11,7 +11,7 @@ use windlass_operations::{Notice, Observer};
 use super::{message, relations};
 use crate::cli::{Global, Verify};
 use crate::damage::{Limits, Pages, print_damage};
-use crate::observer::Terminal;
+use crate::observer::{Terminal, mending};
 use crate::output;
 use crate::places::{Identity, short_id};
 use crate::table::{self, Finished};
@@ -53,6 +53,13 @@ impl Lines {
         // The set is named before anything else is printed about it.
         if let (Some(set), false) = (of, self.waits(verified)) {
             output::line(&self.line(set, verified));
+        }
+        if let Some(mends) = verified.mends.as_ref().filter(|_| !self.json) {
+            let lines = mending::lines(mends);
+            lines
+                .iter()
+                .for_each(|line| output::note(&format!("warning: {line}")));
+            output::note("hint: `windlass repair-set` writes what is damaged or missing anew.");
         }
         let brief = of.is_some();
         if !(self.json || brief && verified.damage.is_empty()) {

@@ -1,0 +1,442 @@
+//! Rebuilding members of stripes from the others of their groups.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use windlass_media::{
+    FormatError, GroupBlock, GroupEntry, MemberEntry, Recipe, SetId, Structure, add_product,
+    coefficient, crc32c, fitted,
+};
+
+use super::cache::Recent;
+use super::file::ParityFile;
+use super::notes::{Mends, Notes};
+use crate::cancel::Cancel;
+use crate::error::{EngineError, damage, read_error};
+use crate::storage::ReadAt;
+
+/// Members that are kept beside two for each parity, and group blocks that are kept. A group block
+/// has about 256 KiB.
+const MEMBERS_KEPT: usize = 4;
+const BLOCKS_KEPT: usize = 8;
+
+/// A stripe, as far as it is there.
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// Where it is, or was written.
+    pub(crate) location: String,
+    /// None if it is missing.
+    pub(crate) bytes: Option<Arc<dyn ReadAt>>,
+}
+
+/// Rebuilds what is lost of the stripes of one set.
+#[derive(Debug)]
+pub struct Rebuilder {
+    set: SetId,
+    /// None if nothing that is left says it.
+    root: Option<[u8; 32]>,
+    sources: Vec<Source>,
+    /// Those that could be opened.
+    files: Vec<ParityFile>,
+    blocks: Recent<(usize, usize), GroupBlock>,
+    members: Recent<(u16, u64), Vec<u8>>,
+    notes: Notes,
+}
+
+/// A group: its members, and which parity of it is where.
+pub(crate) struct Group {
+    pub(crate) members: Vec<MemberEntry>,
+    /// The group block, and the place in it.
+    place: (usize, usize),
+}
+
+impl Rebuilder {
+    /// `mends` says what is lost already.
+    pub(crate) fn new(
+        (set, root): (SetId, Option<[u8; 32]>),
+        sources: Vec<Source>,
+        files: Vec<ParityFile>,
+        mends: Mends,
+    ) -> Self {
+        let kept = 2 * files.len() + MEMBERS_KEPT;
+        Self {
+            set,
+            root,
+            sources,
+            files,
+            blocks: Recent::new(BLOCKS_KEPT),
+            members: Recent::new(kept),
+            notes: Notes::new(mends),
+        }
+    }
+
+    /// What was lost, and what was rebuilt so far.
+    pub fn mends(&self) -> Mends {
+        self.notes.get()
+    }
+
+    pub(crate) fn files(&self) -> &[ParityFile] {
+        &self.files
+    }
+
+    /// The root of the set.
+    pub(crate) fn root(&self) -> [u8; 32] {
+        self.root.unwrap_or_default()
+    }
+
+    /// The length of a stripe.
+    pub(crate) fn stripe_bytes(&self, stripe: u16) -> u64 {
+        self.lengths()
+            .get(usize::from(stripe))
+            .copied()
+            .unwrap_or(0)
+    }
+
+    /// The length of each stripe.
+    pub(crate) fn lengths(&self) -> Vec<u64> {
+        if let Some(file) = self.files.first() {
+            return file.directory.stripe_bytes.clone();
+        }
+        let length = |source: &Source| source.bytes.as_ref()?.length().ok();
+        let lengths = self
+            .sources
+            .iter()
+            .map(|source| length(source).unwrap_or(0));
+        lengths.collect()
+    }
+
+    /// How many group blocks there are.
+    pub(crate) fn block_count(&self) -> usize {
+        self.files
+            .first()
+            .map_or(0, |file| file.directory.entries.len())
+    }
+
+    /// How many groups a block has.
+    pub(crate) fn group_count(&self, block: usize) -> usize {
+        let entry = self
+            .files
+            .first()
+            .and_then(|file| file.directory.entries.get(block));
+        entry.map_or(0, |entry| entry.groups as usize)
+    }
+
+    /// Reads a file with parity to its end. False if a part of it is damaged, which is noted.
+    pub(crate) fn is_sound(&self, file: &ParityFile, cancel: &Cancel) -> Result<bool, EngineError> {
+        let mut is_sound = true;
+        let number = file.number();
+        let location = file.location.to_string_lossy();
+        for (block, entry) in file.directory.entries.iter().enumerate() {
+            let Ok(groups) = file.block(block) else {
+                self.notes
+                    .damaged(&location, number, (entry.offset, entry.bytes));
+                is_sound = false;
+                continue;
+            };
+            for group in &groups.groups {
+                cancel.check()?;
+                if file.parity(group).is_err() {
+                    self.notes
+                        .damaged(&location, number, (group.offset, group.bytes));
+                    is_sound = false;
+                }
+            }
+        }
+        Ok(is_sound)
+    }
+
+    /// Bytes of a stripe as they are there, right or not.
+    pub(crate) fn unchecked(
+        &self,
+        stripe: u16,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<Vec<u8>, EngineError> {
+        let mut into = vec![0; bytes];
+        let source = self.sources.get(usize::from(stripe));
+        let source = source.and_then(|source| source.bytes.as_ref());
+        let source = source.ok_or_else(|| self.lost(stripe, offset))?;
+        let read = source.read_exact_at(offset, &mut into);
+        let location = Path::new(self.location(stripe));
+        read.map_err(|fault| read_error(location, offset, fault))?;
+        Ok(into)
+    }
+
+    /// Reads bytes of a stripe, from itself as far as their checksums are right, and else rebuilt.
+    /// Returns fewer bytes only at the end of the stripe.
+    pub(crate) fn read(
+        &self,
+        stripe: u16,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<usize, EngineError> {
+        let length = self.stripe_bytes(stripe).saturating_sub(offset);
+        let wanted = usize::try_from(length).map_or(into.len(), |length| length.min(into.len()));
+        let mut done = 0;
+        while done < wanted {
+            let at = offset + done as u64;
+            let group = self.group_of(stripe, at)?;
+            let Some(member) = group.member_at(stripe, at) else {
+                return Err(self.lost(stripe, at));
+            };
+            let bytes = self
+                .members
+                .get_or((stripe, member.offset), || self.member(&group, member))?;
+            let start = fitted::<usize, _>(at - member.offset);
+            let count = (bytes.len() - start).min(wanted - done);
+            into[done..done + count].copy_from_slice(&bytes[start..start + count]);
+            done += count;
+        }
+        Ok(done)
+    }
+
+    /// The group that has this byte of a stripe.
+    fn group_of(&self, stripe: u16, offset: u64) -> Result<Group, EngineError> {
+        if self.files.is_empty() {
+            return Err(self.beyond_of(&[stripe], std::iter::empty()));
+        }
+        let mut fault = self.lost(stripe, offset);
+        for (number, file) in self.files.iter().enumerate() {
+            let Some(place) = file.directory.block_of(stripe, offset) else {
+                continue;
+            };
+            let block = match self.block(number, place) {
+                Ok(block) => block,
+                Err(error) => {
+                    fault = error;
+                    continue;
+                }
+            };
+            let has = |(_, members): &(&GroupEntry, &[MemberEntry])| {
+                let mut own = members.iter().filter(|it| it.stripe == stripe);
+                own.any(|it| (it.offset..it.end()).contains(&offset))
+            };
+            let found = block.iter().enumerate().find(|(_, group)| has(group));
+            if let Some((at, (_, members))) = found {
+                let members = members.to_vec();
+                let place = (place, at);
+                return Ok(Group { members, place });
+            }
+        }
+        Err(fault)
+    }
+
+    fn block(&self, file: usize, number: usize) -> Result<Arc<GroupBlock>, EngineError> {
+        self.blocks
+            .get_or((file, number), || self.files[file].block(number))
+    }
+
+    /// The bytes of a member, from its stripe or rebuilt.
+    pub(crate) fn member(
+        &self,
+        group: &Group,
+        member: &MemberEntry,
+    ) -> Result<Vec<u8>, EngineError> {
+        match self.stored(member) {
+            Some(bytes) => Ok(bytes),
+            None => self.rebuilt(group, member),
+        }
+    }
+
+    /// The bytes of a member as its stripe has them, if their checksum is right.
+    pub(crate) fn stored(&self, member: &MemberEntry) -> Option<Vec<u8>> {
+        let source = self.sources.get(usize::from(member.stripe))?;
+        let mut bytes = vec![0; member.bytes as usize];
+        let read = source
+            .bytes
+            .as_ref()?
+            .read_exact_at(member.offset, &mut bytes);
+        (read.is_ok() && crc32c(&bytes) == member.crc32c).then_some(bytes)
+    }
+
+    /// Fails if more of a group is lost than can be rebuilt.
+    pub(crate) fn check(&self, group: &Group, lost: &[u16]) -> Result<(), EngineError> {
+        match self.parities(group, lost.len()).len() < lost.len() {
+            true => Err(self.beyond(group, lost)),
+            false => Ok(()),
+        }
+    }
+
+    /// The bytes of a member, computed from the others of its group and from parities. Only one of
+    /// the others is in memory at a time.
+    fn rebuilt(&self, group: &Group, wanted: &MemberEntry) -> Result<Vec<u8>, EngineError> {
+        let is_missing = |it: &&MemberEntry| {
+            let source = self.sources.get(usize::from(it.stripe));
+            it.stripe == wanted.stripe || source.is_none_or(|source| source.bytes.is_none())
+        };
+        let members = group.members.iter();
+        let mut lost: Vec<_> = members.filter(is_missing).map(|it| it.stripe).collect();
+        loop {
+            match self.summed(group, wanted, &lost)? {
+                Ok(bytes) => return self.checked(wanted, bytes),
+                // One more is damaged, so other factors are needed.
+                Err(stripe) => lost.push(stripe),
+            }
+        }
+    }
+
+    /// The sum that is the wanted member if nothing but these members is lost. The inner error is
+    /// the stripe of another member that turned out to be damaged.
+    fn summed(
+        &self,
+        group: &Group,
+        wanted: &MemberEntry,
+        lost: &[u16],
+    ) -> Result<Result<Vec<u8>, u16>, EngineError> {
+        let parities = self.parities(group, lost.len());
+        let numbers: Vec<_> = parities.iter().map(|(number, _)| *number).collect();
+        let Some(recipe) = Recipe::new(wanted.stripe, lost, &numbers) else {
+            return Err(self.beyond(group, lost));
+        };
+        let longest = group.members.iter().map(|it| it.bytes).max();
+        let mut sum = vec![0; longest.unwrap_or(0) as usize];
+        for ((_, factor), (_, bytes)) in recipe.parities().iter().zip(parities) {
+            add_product(*factor, &bytes, &mut sum);
+        }
+        for member in group.members.iter().filter(|it| !lost.contains(&it.stripe)) {
+            let Some(bytes) = self.stored(member) else {
+                return Ok(Err(member.stripe));
+            };
+            add_product(
+                recipe.factor(member.stripe),
+                &bytes,
+                &mut sum[..bytes.len()],
+            );
+        }
+        Ok(Ok(sum))
+    }
+
+    /// A member that was computed, if its checksum is right.
+    fn checked(&self, wanted: &MemberEntry, mut bytes: Vec<u8>) -> Result<Vec<u8>, EngineError> {
+        bytes.truncate(wanted.bytes as usize);
+        let found = crc32c(&bytes);
+        let location = self.location(wanted.stripe);
+        if found != wanted.crc32c {
+            let fault = FormatError::Checksum {
+                structure: Structure::Parity,
+                expected: wanted.crc32c,
+                found,
+            };
+            return Err(damage(location.as_ref(), wanted.offset, fault));
+        }
+        self.notes.rebuilt(location, wanted);
+        Ok(bytes)
+    }
+
+    /// So many parities of a group, of those that are there.
+    fn parities(&self, group: &Group, count: usize) -> Vec<(u16, Vec<u8>)> {
+        let (block, at) = group.place;
+        let parity = |(number, file): (usize, &ParityFile)| {
+            let block = self.block(number, block).ok()?;
+            let entry = block.groups.get(at)?;
+            match file.parity(entry) {
+                Ok(bytes) => Some((file.header.parity, bytes)),
+                Err(_) => {
+                    let number = file.number();
+                    let location = file.location.to_string_lossy();
+                    self.notes
+                        .damaged(&location, number, (entry.offset, entry.bytes));
+                    None
+                }
+            }
+        };
+        self.files
+            .iter()
+            .enumerate()
+            .filter_map(parity)
+            .take(count)
+            .collect()
+    }
+
+    /// The parity of a group, computed from its members.
+    pub(crate) fn computed(&self, parity: u16, group: &Group) -> Result<Vec<u8>, EngineError> {
+        let longest = group.members.iter().map(|it| it.bytes).max();
+        let mut sum = vec![0; longest.unwrap_or(0) as usize];
+        for member in &group.members {
+            let bytes = self.member(group, member)?;
+            add_product(
+                coefficient(parity, member.stripe),
+                &bytes,
+                &mut sum[..bytes.len()],
+            );
+        }
+        Ok(sum)
+    }
+
+    /// All groups of a block, from whichever file has it.
+    pub(crate) fn groups(&self, block: usize) -> Result<Vec<Group>, EngineError> {
+        let mut fault = EngineError::Stopped;
+        for file in 0..self.files.len() {
+            match self.block(file, block) {
+                Ok(found) => {
+                    let groups = found.iter().enumerate();
+                    let group = |(at, (_, members)): (usize, (_, &[MemberEntry]))| Group {
+                        members: members.to_vec(),
+                        place: (block, at),
+                    };
+                    return Ok(groups.map(group).collect());
+                }
+                Err(error) => fault = error,
+            }
+        }
+        Err(fault)
+    }
+
+    fn location(&self, stripe: u16) -> &str {
+        let source = self.sources.get(usize::from(stripe));
+        source.map_or("", |source| &source.location)
+    }
+
+    fn lost(&self, stripe: u16, offset: u64) -> EngineError {
+        let (structure, what) = (
+            Structure::GroupBlock,
+            "no group has this part of the stripe",
+        );
+        let fault = FormatError::Invalid { structure, what };
+        damage(self.location(stripe).as_ref(), offset, fault)
+    }
+
+    /// The error when more of a group is lost than can be rebuilt. It names all that is.
+    fn beyond(&self, group: &Group, known: &[u16]) -> EngineError {
+        let members = group.members.iter();
+        let is_lost = |it: &&MemberEntry| known.contains(&it.stripe) || self.stored(it).is_none();
+        let stripes: Vec<_> = members.filter(is_lost).map(|it| it.stripe).collect();
+        let (block, at) = group.place;
+        let damaged = self.files.iter().enumerate().filter(|(number, file)| {
+            let block = self.block(*number, block);
+            let entry = block.as_ref().ok().and_then(|block| block.groups.get(at));
+            entry.is_none_or(|entry| file.parity(entry).is_err())
+        });
+        let damaged = damaged.map(|(_, file)| file.location.to_string_lossy().into_owned());
+        self.beyond_of(&stripes, damaged)
+    }
+
+    fn beyond_of(&self, stripes: &[u16], damaged: impl Iterator<Item = String>) -> EngineError {
+        let stripes = stripes.iter().map(|it| self.location(*it).to_owned());
+        let mends = self.mends();
+        let parities = mends.lost.iter().filter(|device| device.is_parity);
+        let parities = parities.map(|device| device.location.clone());
+        EngineError::BeyondParity {
+            set: self.set,
+            parities: mends.parities,
+            lost: stripes.chain(parities).chain(damaged).collect(),
+        }
+    }
+}
+
+impl Group {
+    fn member_at(&self, stripe: u16, offset: u64) -> Option<&MemberEntry> {
+        let mut members = self.members.iter();
+        members.find(|it| it.stripe == stripe && (it.offset..it.end()).contains(&offset))
+    }
+}
+
+/// The error of a read that parity could not help, for a reader that knows only files. It is taken
+/// out again where the read began.
+pub(super) fn io_error(error: EngineError) -> io::Error {
+    match error {
+        EngineError::DeviceIo { source, .. } => source,
+        error => io::Error::new(io::ErrorKind::InvalidData, error),
+    }
+}

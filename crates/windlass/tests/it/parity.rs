@@ -1,0 +1,334 @@
+//! `backup --parity`, what reads such sets while devices are lost, and `repair-set`.
+
+#![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::*;
+
+/// A database, and four directories for the devices of its sets.
+fn place() -> (Place, Vec<String>) {
+    let place = Place::with_accounts(3000);
+    let disks: Vec<_> = (1..=4)
+        .map(|number| place.arg(&format!("d{number}")))
+        .collect();
+    disks.iter().for_each(|disk| fs::create_dir(disk).unwrap());
+    (place, disks)
+}
+
+/// Backs the database up with parity on the last of these devices.
+fn back_up(place: &Place, disks: &[String], more: &[&str]) {
+    let (database, _) = place.ends();
+    let to = disks.join(",");
+    let words = [
+        "backup",
+        &database,
+        "--to",
+        &to,
+        "--parity",
+        "1",
+        "--compress",
+        "none",
+    ];
+    let (code, document) = json(&[&words[..], more].concat());
+    assert_eq!(code, 0, "{document}");
+    assert_eq!(document["parities"], 1);
+}
+
+/// The files of the devices, by directory.
+fn devices(disks: &[String]) -> Vec<PathBuf> {
+    let files = |disk: &String| {
+        fs::read_dir(disk)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+    };
+    let mut found: Vec<_> = disks.iter().flat_map(files).collect();
+    found.sort();
+    found
+}
+
+/// Restores the newest set. Returns the exit code, the database, and what was said.
+fn restored(place: &Place, disks: &[String]) -> (Option<i32>, Vec<u8>, String) {
+    let into = place.arg("into.db");
+    let mut words = vec!["restore"];
+    words.extend(disks.iter().map(String::as_str));
+    words.extend(["--into", &into]);
+    let output = windlass(&words);
+    let content = fs::read(&into).unwrap_or_default();
+    fs::remove_file(&into).unwrap_or_default();
+    (output.status.code(), content, text(&output))
+}
+
+#[test]
+fn a_set_survives_the_loss_of_any_device_and_is_made_whole_again() {
+    let (place, disks) = place();
+    back_up(&place, &disks, &[]);
+    let files = devices(&disks);
+    assert_eq!(files.len(), 4);
+    let (code, whole, said) = restored(&place, &disks);
+    assert_eq!(code, Some(0), "{said}");
+    for (number, file) in files.iter().enumerate() {
+        let content = fs::read(file).unwrap();
+        fs::remove_file(file).unwrap();
+        let (code, found, said) = restored(&place, &disks);
+        assert_eq!((code, found == whole), (Some(3), true), "{said}");
+        assert!(said.contains(&format!("device {}", number + 1)), "{said}");
+        let mut words = vec!["verify", "--latest"];
+        words.extend(disks.iter().map(String::as_str));
+        let output = windlass(&words);
+        assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+        assert!(text(&output).contains("repair-set"), "{}", text(&output));
+        words = vec!["repair-set"];
+        words.extend(disks.iter().map(String::as_str));
+        let output = windlass(&words);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        // If all parity is lost, its groups may be others than before.
+        assert!(
+            number == 3 || fs::read(file).unwrap() == content,
+            "{file:?}"
+        );
+        let (code, found, said) = restored(&place, &disks);
+        assert_eq!((code, found == whole), (Some(0), true), "{said}");
+    }
+    fs::remove_file(&files[0]).unwrap();
+    fs::remove_file(&files[2]).unwrap();
+    let (code, _, said) = restored(&place, &disks);
+    assert_eq!(code, Some(4), "{said}");
+    assert!(
+        said.contains(&disks[0]) && said.contains(&disks[2]),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_repair_that_is_killed_is_begun_again() {
+    let (place, disks) = place();
+    back_up(&place, &disks, &[]);
+    let files = devices(&disks);
+    let (_, whole, _) = restored(&place, &disks);
+    for lost in [1, 3] {
+        let others = |file: &&PathBuf| **file != files[lost];
+        let good: Vec<_> = files
+            .iter()
+            .filter(others)
+            .map(|file| fs::read(file).unwrap())
+            .collect();
+        for call in [
+            "fsync",
+            "rename,renameat2,link,linkat",
+            "ftruncate",
+            "pwrite64",
+        ] {
+            for number in 1..=2 {
+                fs::remove_file(&files[lost]).unwrap();
+                let mut words = vec!["repair-set"];
+                words.extend(disks.iter().map(String::as_str));
+                let killed = killed_at((call, number), &words);
+                let now: Vec<_> = files
+                    .iter()
+                    .filter(others)
+                    .map(|file| fs::read(file).unwrap())
+                    .collect();
+                assert!(now == good, "the good devices are as they were");
+                let (code, found, said) = restored(&place, &disks);
+                assert!(
+                    code == Some(3) || code == Some(0),
+                    "{call} {number} {killed}: {said}"
+                );
+                assert!(found == whole, "{said}");
+                let output = windlass(&words);
+                assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+                let (code, found, said) = restored(&place, &disks);
+                assert_eq!((code, found == whole), (Some(0), true), "{said}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_link_of_a_chain_has_parity_and_what_expires_goes_whole() {
+    let (place, disks) = place();
+    back_up(&place, &disks, &[]);
+    place.ledger.commit(21, 40);
+    back_up(&place, &disks, &["--type", "diff"]);
+    let (code, whole, said) = restored(&place, &disks);
+    assert_eq!(code, Some(0), "{said}");
+    for file in devices(&disks[1..2]) {
+        fs::remove_file(file).unwrap();
+    }
+    let (code, found, said) = restored(&place, &disks);
+    assert_eq!((code, found == whole), (Some(3), true), "{said}");
+    back_up(&place, &disks, &[]);
+    let mut words = vec!["expire", "--keep-full", "1"];
+    words.extend(disks.iter().map(String::as_str));
+    let output = windlass(&words);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert_eq!(devices(&disks).len(), 4, "{:?}", devices(&disks));
+}
+
+#[test]
+fn parity_is_refused_where_it_cannot_be_read_back() {
+    let (place, disks) = place();
+    let (database, _) = place.ends();
+    for to in ["nul,nul", "s3://bucket/a,s3://bucket/b"] {
+        let output = windlass(&["backup", &database, "--to", to, "--parity", "1"]);
+        assert_ne!(output.status.code(), Some(0), "{}", text(&output));
+        assert!(text(&output).contains("hint:"), "{}", text(&output));
+    }
+    let output = windlass(&["backup", &database, "--to", &disks[0], "--parity", "1"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    assert!(
+        text(&output).contains("leaves none for data"),
+        "{}",
+        text(&output)
+    );
+}
+
+/// The places of the devices of a set, as words of a command.
+fn words<'a>(command: &[&'a str], disks: &'a [String]) -> Vec<&'a str> {
+    let disks = disks.iter().map(String::as_str);
+    command.iter().copied().chain(disks).collect()
+}
+
+#[test]
+fn a_backup_that_is_killed_leaves_nothing_and_the_sets_before_it_as_they_were() {
+    let (place, disks) = place();
+    back_up(&place, &disks, &[]);
+    let older = devices(&disks);
+    let (_, whole, _) = restored(&place, &disks);
+    let (database, _) = place.ends();
+    let to = disks.join(",");
+    let backup = ["backup", &database, "--to", &to, "--parity", "1"];
+    let mut kills = 0;
+    // Each step of the commit has a thread for each device, whose calls are counted for itself.
+    let calls = [
+        ("fsync", 1),
+        ("fdatasync", 1),
+        ("rename,renameat,renameat2", 1),
+        ("link,linkat", 1),
+        ("ftruncate", 1),
+        ("pwrite64", 1),
+        ("fallocate", 1),
+        ("io_uring_enter", 1),
+        ("io_uring_enter", 2),
+        ("unlink,unlinkat", 1),
+        ("flock", 2),
+        ("flock", 4),
+    ];
+    for (call, number) in calls {
+        let was_killed = killed_at((call, number), &backup);
+        kills += u32::from(was_killed);
+        let case = format!("{call} {number}");
+        let (code, document) = json(&[&backup[..], &["--overwrite"]].concat());
+        assert_eq!(code, 0, "{case}: {document}");
+        let stripes = document["devices"].as_array().map(Vec::len);
+        assert_eq!(stripes, Some(4), "{case}: {document}");
+        let partial = |path: &PathBuf| path.to_string_lossy().ends_with(".partial");
+        let files = devices(&disks);
+        assert!(!files.iter().any(partial), "{case}: {files:?}");
+        assert_eq!(files.len() % 4, 0, "{case}: whole sets only: {files:?}");
+        for file in files.iter().filter(|file| !older.contains(file)) {
+            fs::remove_file(file).unwrap();
+        }
+        let (code, found, said) = restored(&place, &disks);
+        assert_eq!((code, found == whole), (Some(0), true), "{case}: {said}");
+    }
+    assert!(kills >= 6, "only {kills} kills");
+}
+
+#[test]
+fn info_says_what_is_lost_and_that_parity_makes_up_for_it() {
+    let (place, disks) = place();
+    back_up(&place, &disks, &[]);
+    let files = devices(&disks);
+    let output = windlass(&words(&["info"], &disks));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let stripe = files[0].to_str().unwrap();
+    let said = text(&windlass(&["info", stripe]));
+    assert!(said.contains("parity        4 of 4"), "{said}");
+    for lost in [1, 3] {
+        let content = fs::read(&files[lost]).unwrap();
+        fs::remove_file(&files[lost]).unwrap();
+        let output = windlass(&words(&["info"], &disks));
+        assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+        assert!(text(&output).contains("parity"), "{}", text(&output));
+        let (code, document) = json(&["info", stripe]);
+        let set = &document["sets"][0];
+        assert_eq!((code, &set["restorable"]), (3, &true.into()), "{document}");
+        let device = match lost {
+            1 => &set["stripes"][1],
+            _ => &set["parities"][0],
+        };
+        assert_eq!(device["location"], files[lost].to_str().unwrap());
+        assert_eq!(device["fault"], "is missing");
+        fs::write(&files[lost], content).unwrap();
+    }
+}
+
+#[test]
+fn a_set_is_replaced_by_the_next_one_at_the_same_files() {
+    let (place, disks) = place();
+    let (database, _) = place.ends();
+    // The file with parity of the second night has the place of a stripe of the first.
+    let file = |number: usize| format!("{}/set.windlass", disks[number]);
+    let first = [file(0), file(1), file(2), file(3)].join(",");
+    let second = [file(3), file(2), file(1), file(0)].join(",");
+    let away = place.path("away");
+    fs::create_dir(&away).unwrap();
+    let away = |number: usize| away.join(number.to_string());
+    for (night, to) in (1..).zip([&first, &second]) {
+        place.ledger.commit(20 * night + 1, 20 * night + 20);
+        let backup = ["backup", &database, "--to", to, "--parity", "2"];
+        let output = windlass(&[&backup[..], &["--overwrite"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        assert_eq!(devices(&disks).len(), 4);
+        let lost = [0, 2];
+        lost.iter()
+            .for_each(|at| fs::rename(file(*at), away(*at)).unwrap());
+        let (code, _, said) = restored(&place, &disks);
+        assert_eq!(code, Some(3), "{said}");
+        lost.iter()
+            .for_each(|at| fs::rename(away(*at), file(*at)).unwrap());
+        let output = windlass(&words(&["verify", "--latest"], &disks));
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    }
+}
+
+#[test]
+fn the_documents_are_enough_to_rebuild_a_stripe() {
+    let (place, disks) = place();
+    let (database, _) = place.ends();
+    let to = disks.join(",");
+    let output = windlass(&["backup", &database, "--to", &to, "--parity", "2"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let files = devices(&disks);
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    for (number, left) in [("1", [1, 2, 3]), ("2", [0, 2, 3])] {
+        let mut command = Command::new("python3");
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
+        command.arg(docs.join("parity_reader.py")).arg(number);
+        let output = command.args(left.map(|at| &files[at])).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let lost = number.parse::<usize>().unwrap() - 1;
+        assert!(output.stdout == fs::read(&files[lost]).unwrap(), "{said}");
+    }
+    // Both stripes are lost.
+    let mut command = Command::new("python3");
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    let command = command.arg(docs.join("parity_reader.py")).arg("2");
+    let output = command.args(&files[2..]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.stdout == fs::read(&files[1]).unwrap(), "{said}");
+    // The other reader takes the stripes, without parity.
+    let mut command = Command::new("python3");
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    let command = command.arg(docs.join("format-reader.py")).args(&files[..2]);
+    let output = command.args(["--file", "shop.db"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && !output.stdout.is_empty(),
+        "{said}"
+    );
+}

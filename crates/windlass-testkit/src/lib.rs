@@ -9,6 +9,7 @@ mod below;
 pub mod browser;
 pub mod bucket;
 pub mod chains;
+pub mod counted;
 pub mod evil;
 pub mod faulty;
 mod fresh;

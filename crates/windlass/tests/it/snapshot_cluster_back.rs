@@ -13,6 +13,8 @@ use std::path::Path;
 use windlass_testkit::installed::{of_version, other_versions};
 use windlass_testkit::volume::{Volume, VolumeKind};
 
+pub use killed::settled_in;
+
 use crate::snapshot_hook::run;
 use subject::{Making, Subject, TIMELINE};
 

@@ -24,14 +24,14 @@ const SUMS: &str = "SELECT (SELECT sum(abalance) FROM pgbench_accounts)
     AND (SELECT sum(tbalance) FROM pgbench_tellers)
         = (SELECT coalesce(sum(delta), 0) FROM pgbench_history)";
 
-struct Powered {
-    cluster: PrivateCluster,
-    scratch: Scratch,
+pub struct Powered {
+    pub cluster: PrivateCluster,
+    pub scratch: Scratch,
     volume: Volume,
 }
 
 impl Powered {
-    fn new() -> Self {
+    pub fn new() -> Self {
         stay_root();
         let volume = Volume::new(VolumeKind::Xfs, 1500);
         let scratch = Scratch::new();
@@ -67,23 +67,29 @@ impl Powered {
         }
     }
 
-    fn snapshot(&self, code: i32, words: &[&str]) -> String {
+    pub fn snapshot(&self, code: i32, words: &[&str]) -> String {
         let conninfo = self.cluster.conninfo();
         let (verb, rest) = words.split_first().unwrap();
         let words = [&["snapshot", verb, &conninfo], rest].concat();
         run(&self.scratch, code, &words)
     }
 
-    fn create(&self, name: &str, more: &[&str]) {
+    pub fn create(&self, name: &str, more: &[&str]) {
         let words = [&["create", name, "--method", "hook"], more].concat();
         self.snapshot(0, &words);
     }
 
     /// Cuts the power under the running server, and starts the system again but not the server.
-    fn cut(&mut self) {
+    pub fn cut(&mut self) {
+        self.cut_beside(|| ());
+    }
+
+    /// The same while Windlass works, which is then ended.
+    pub fn cut_beside(&mut self, end: impl FnOnce()) {
         let unsynced = self.volume.at().join("unsynced");
         std::fs::write(&unsynced, [7; 4096]).unwrap();
         self.volume.power_off();
+        end();
         self.cluster.kill();
         self.volume.power_on();
         let left = std::fs::read(&unsynced).unwrap_or_default();
@@ -111,11 +117,11 @@ impl Powered {
         format!("{SUMS}{hashes}")
     }
 
-    fn rows(&self) -> String {
+    pub fn rows(&self) -> String {
         self.cluster.sql("postgres", &Self::questions())
     }
 
-    fn rows_of(&self, name: &str) -> String {
+    pub fn rows_of(&self, name: &str) -> String {
         let word = format!("{}@{name}", self.cluster.conninfo());
         let sql = Self::questions();
         let ask = ["open", "--quiet", &word, "--", "psql", "-XqAt", "-c", &sql];
@@ -123,13 +129,18 @@ impl Powered {
     }
 
     fn state(&self, name: &str) -> Value {
+        self.found(name).unwrap()
+    }
+
+    /// What the list says of a snapshot.
+    pub fn found(&self, name: &str) -> Option<Value> {
         // The server may be down.
         let data = self.cluster.data().to_str().unwrap();
         let list = ["snapshot", "list", data, "--json"];
         let output = self.scratch.run(None, &list);
         let all: Value = serde_json::from_slice(&output.stdout).unwrap();
         let all = all["snapshots"].as_array().unwrap().clone();
-        all.into_iter().find(|one| one["name"] == name).unwrap()
+        all.into_iter().find(|one| one["name"] == name)
     }
 
     fn assert_lost(&self, name: &str) {

@@ -6,6 +6,7 @@ use windlass_testkit::postgres::give_to_servers;
 use windlass_testkit::volume::{Volume, VolumeKind};
 
 use super::subject::{Making, Subject};
+use crate::opening::Scratch;
 use crate::snapshot_hook::run;
 use crate::support::text;
 
@@ -43,10 +44,13 @@ const KILLS_OTHER: [(&str, u32); 6] = [
 /// The list of the snapshots. A server that ends with the killed Windlass may still be ending, or
 /// be about to take the directory.
 pub fn settled(subject: &Subject) -> String {
+    settled_in(&subject.scratch, &subject.data())
+}
+
+/// The same of a cluster in a data directory.
+pub fn settled_in(scratch: &Scratch, data: &str) -> String {
     loop {
-        let output = subject
-            .scratch
-            .run(None, &["snapshot", "list", &subject.data()]);
+        let output = scratch.run(None, &["snapshot", "list", data]);
         let said = text(&output);
         match output.status.code() {
             Some(1) if said.contains("a server runs on") || said.contains("\"postmaster.pid\"") => {

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use windlass_image::layout::hook::{Cause, Fault, Phase, Reading, grace, lose_all};
 
@@ -109,26 +109,41 @@ fn without_directory(locked: &Locked<'_>, home: &Path) -> Result<usize, HookErro
 }
 
 /// The numbers of the snapshots of this memory that have a directory. `None` if one cannot be
-/// looked into.
+/// looked into, or if there are as many directories as snapshots: the document of a large cluster
+/// takes long to read.
 fn known(locked: &Locked<'_>, home: &Path) -> Result<Option<BTreeSet<u32>>, HookError> {
     let mut numbers = BTreeSet::new();
     let inode = locked.control().inode()?;
-    let entries = match std::fs::read_dir(home) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Some(numbers)),
-        entries => entries.doing("list", home)?,
+    let directories = match directories(home)? {
+        Some(found) if found.len() != locked.snapshots().count() => found,
+        _ => return Ok(None),
     };
-    for entry in entries {
-        let path = entry.doing("list", home)?.path();
-        match path.metadata() {
-            Ok(found) if !found.is_dir() => continue,
-            Ok(_) => {}
-            Err(_) => return Ok(None),
-        }
-        let Ok(document) = Document::read(&path.join(CONTENT)) else {
+    for directory in directories {
+        let Ok(document) = Document::read(&directory) else {
             return Ok(None);
         };
         let is_of_this = |it: &Document| it.durable.is_some() || it.control_inode == inode;
         numbers.extend(document.filter(is_of_this).map(|it| it.number));
     }
     Ok(Some(numbers))
+}
+
+/// The directories of snapshots by the hook. `None` if an entry leads nowhere.
+fn directories(home: &Path) -> Result<Option<Vec<PathBuf>>, HookError> {
+    let mut found = Vec::new();
+    let entries = match std::fs::read_dir(home) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Some(found)),
+        entries => entries.doing("list", home)?,
+    };
+    for entry in entries {
+        let path = entry.doing("list", home)?.path();
+        if !path.exists() {
+            return Ok(None);
+        }
+        let directory = path.join(CONTENT);
+        if Document::is_in(&directory) {
+            found.push(directory);
+        }
+    }
+    Ok(Some(found))
 }

@@ -186,6 +186,11 @@ impl Document {
         }
     }
 
+    /// Whether a directory has a document.
+    pub(crate) fn is_in(directory: &Path) -> bool {
+        directory.join(DOCUMENT).exists()
+    }
+
     /// Reads the table.
     pub(crate) fn table(&self, directory: &Path) -> Result<FileTable, HookError> {
         let path = directory.join(TABLE);

@@ -7,7 +7,7 @@ use windlass_media::LogContent;
 use windlass_postgres::{Lsn, Timeline};
 
 use crate::error::{IoContext, RepositoryError};
-use crate::mark::check_end;
+use crate::lost::check_end;
 use crate::object::LogObject;
 use crate::place::{LogPlace, ObjectName};
 

@@ -7,8 +7,6 @@ use windlass_engine::KeyFault;
 use windlass_media::FormatError;
 use windlass_postgres::{Lsn, PostgresError, Timeline};
 
-use crate::mark::LostEnd;
-
 /// Why log cannot be stored or fetched.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -201,6 +199,17 @@ pub enum RepositoryError {
     /// Of PostgreSQL's own files.
     #[error(transparent)]
     Postgres(#[from] PostgresError),
+}
+
+/// Log that was durable and is gone from the end of a growing object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostEnd {
+    /// The object.
+    pub path: PathBuf,
+    /// Where it ends now.
+    pub end: Lsn,
+    /// Everything before this position was durable.
+    pub durable: Lsn,
 }
 
 /// An error of a bucket names its object itself.

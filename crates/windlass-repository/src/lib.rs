@@ -29,6 +29,7 @@ mod growing;
 mod history;
 mod known;
 mod locked;
+mod lost;
 mod mark;
 mod object;
 mod path;
@@ -52,14 +53,13 @@ pub use commits::{
     CommitLog, CommitReader, Linked, Links, NewCommit, Record, StandAbout, database_number, link,
 };
 pub use copy::{CopiedLog, CopyRequest, copy};
-pub use error::RepositoryError;
+pub use error::{LostEnd, RepositoryError};
 pub use expired::{Expired, ExpiredLog};
 pub use fetch::{Fetched, fetch};
 pub use file_name::LogFileName;
 pub use growing::{GrowingLog, GrowingStart};
 pub use history::Histories;
 pub use known::KnownEnd;
-pub use mark::LostEnd;
 pub use path::{LogPath, LogStep};
 pub use place::{LogPlace, ObjectName, Place, has_log, log_databases, log_directory, log_systems};
 pub use push::{LookAhead, PushRequest, Pushed, content_key_beside, push, system_beside};

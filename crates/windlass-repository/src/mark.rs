@@ -5,8 +5,8 @@
 //!   START-open.until                            ^ everything before is durable
 //!
 //! Invariants
-//! - It is written after the sync of the object, and not synced itself. After a power cut it may say
-//!   less than was durable, and never more.
+//! - It is written after the sync of the object, and not synced itself. After a power cut it may
+//!   say less than was durable, and never more.
 //! - It goes before its object gets another name. A new object begins without one.
 
 use std::fs::{File, OpenOptions};
@@ -15,11 +15,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use windlass_media::{FormatError, LOG_MARK_BYTES, LogMark};
-use windlass_postgres::{Lsn, Timeline};
 
 use crate::error::{FormatContext, IoContext, RepositoryError};
-use crate::object::LogObject;
-use crate::place::{LogPlace, ObjectName};
 use crate::writer::MODE;
 
 const SUFFIX: &str = "until";
@@ -30,17 +27,6 @@ const TRIES_MAX: u32 = 4;
 pub(crate) struct DurableMark {
     path: PathBuf,
     file: Option<File>,
-}
-
-/// Log that was durable and is gone from the end of a growing object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LostEnd {
-    /// The object.
-    pub path: PathBuf,
-    /// Where it ends now.
-    pub end: Lsn,
-    /// Everything before this position was durable.
-    pub durable: Lsn,
 }
 
 impl DurableMark {
@@ -83,7 +69,7 @@ fn mark_path(object: &Path) -> PathBuf {
 }
 
 /// Up to where a growing object was durable, if that is known.
-fn read(object: &Path) -> Result<Option<u64>, RepositoryError> {
+pub(crate) fn read(object: &Path) -> Result<Option<u64>, RepositoryError> {
     let path = mark_path(object);
     let mut tries = 1;
     loop {
@@ -113,75 +99,4 @@ fn bytes_of(path: &Path) -> Result<Vec<u8>, RepositoryError> {
     }
     bytes.truncate(done);
     Ok(bytes)
-}
-
-impl LogPlace {
-    /// Up to where an object was durable that grows in a directory. To be asked for before the
-    /// object is read, for somebody may write both.
-    pub(crate) fn marked(&self, name: &ObjectName) -> Result<Option<u64>, RepositoryError> {
-        match name.end.is_none() && self.at().is_directory() {
-            true => read(&name.path),
-            false => Ok(None),
-        }
-    }
-
-    /// The same. Fails if the object has lost even its header.
-    pub(crate) fn marked_and_begun(
-        &self,
-        name: &ObjectName,
-    ) -> Result<Option<u64>, RepositoryError> {
-        let marked = self.marked(name)?;
-        match marked {
-            // One that was sealed meanwhile is not there, and another one never gets its name.
-            Some(durable) if !self.has_header(name)? && name.path.exists() => {
-                Err(lost_end(&name.path, name.start, durable))
-            }
-            _ => Ok(marked),
-        }
-    }
-
-    /// Takes growing objects as they are now that have lost their ends: whoever receives the log
-    /// asks for it again, and what nobody has any more is a gap. Returns what is gone.
-    pub fn admit_lost_ends(&self) -> Result<Vec<LostEnd>, RepositoryError> {
-        let mut lost = Vec::new();
-        if !self.at().is_directory() {
-            return Ok(lost);
-        }
-        for timeline in self.timelines()? {
-            for name in self.growing(timeline)? {
-                let opened = self.open_object(timeline, &name, windlass_engine::Reading::Whole);
-                if let Err(RepositoryError::LostEnd { lost: end }) = opened {
-                    DurableMark::of(&name.path).remove()?;
-                    lost.push(end);
-                }
-            }
-        }
-        Ok(lost)
-    }
-
-    fn growing(&self, timeline: Timeline) -> Result<Vec<ObjectName>, RepositoryError> {
-        let mut growing = self.objects(timeline)?;
-        growing.retain(|name| name.end.is_none());
-        Ok(growing)
-    }
-}
-
-/// Refuses a growing object that ends before what was durable.
-pub(crate) fn check_end(object: &LogObject, marked: Option<u64>) -> Result<(), RepositoryError> {
-    match marked {
-        Some(durable) if object.end() < durable => {
-            Err(lost_end(&object.path, Lsn(object.end()), durable))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn lost_end(path: &Path, end: Lsn, durable: u64) -> RepositoryError {
-    RepositoryError::LostEnd {
-        lost: LostEnd {
-            path: path.to_owned(),
-            end,
-            durable: Lsn(durable),
-        },
-    }
 }

@@ -7,8 +7,7 @@ use std::rc::Rc;
 use windlass_engine::Reading;
 use windlass_postgres::{Lsn, Timeline};
 
-use crate::error::{IoContext, RepositoryError};
-use crate::mark::LostEnd;
+use crate::error::{IoContext, LostEnd, RepositoryError};
 use crate::place::{LogPlace, ObjectName};
 
 /// A run of log without a gap.

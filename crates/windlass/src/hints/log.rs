@@ -1,7 +1,7 @@
 //! What to do about an archived log that cannot be written or read.
 
 use windlass_operations::{RecoveryError, chain};
-use windlass_repository::RepositoryError;
+use windlass_repository::{LostEnd, RepositoryError};
 
 use super::buckets;
 use crate::words::quoted;
@@ -15,14 +15,7 @@ pub fn hint(error: &RepositoryError) -> Option<String> {
             "The object is damaged. If the server still has the segments, archive them again: \
              Windlass then replaces what is damaged. Otherwise recovery can only go up to there."
         }
-        RepositoryError::LostEnd { lost } => {
-            let mark = quoted(&lost.path.with_extension("until").display().to_string());
-            return Some(format!(
-                "`windlass receive` asks the server for it again. To do without it, remove {mark}: \
-                 then the log ends at {}.",
-                lost.end
-            ));
-        }
+        RepositoryError::LostEnd { lost } => return Some(do_without(lost)),
         RepositoryError::Name { .. } => {
             "In archive_command, write %p for the file; in restore_command, write %f and then %p."
         }
@@ -95,6 +88,16 @@ fn of_access(error: &RepositoryError) -> Option<&'static str> {
         }
         _ => return None,
     })
+}
+
+/// How log comes again that was lost, and what to do if it cannot.
+fn do_without(lost: &LostEnd) -> String {
+    let mark = lost.path.with_extension("until");
+    let (mark, end) = (quoted(&mark.display().to_string()), lost.end);
+    format!(
+        "`windlass receive` asks the server for it again. To do without it, remove {mark}: then \
+         the log ends at {end}."
+    )
 }
 
 /// How the log of a new place begins.

@@ -37,10 +37,11 @@ noise() {
 
 # step_rows NAME: where the time of these creations went, in the order of the steps.
 step_rows() {
-    local order step
-    awk -F '\t' -v name="$1" '$1 == name && !seen[$3]++ { print $2 "\t" $3 }' "$results_dir/steps.tsv" | sort --numeric-sort | while IFS=$'\t' read -r order step; do
-        printf '| %s | %.1f |\n' "$step" "$(awk -F '\t' -v name="$1" -v step="$step" '$1 == name && $3 == step { print $4 * 1000 }' "$results_dir/steps.tsv" | median)"
-    done
+    local step
+    awk -F '\t' -v name="$1" '$1 == name && !seen[$3]++ { print $2 "\t" $3 }' "$results_dir/steps.tsv" | sort --numeric-sort | cut --fields=2 |
+        while IFS= read -r step; do
+            printf '| %s | %.1f |\n' "$step" "$(awk -F '\t' -v name="$1" -v step="$step" '$1 == name && $3 == step { print $4 * 1000 }' "$results_dir/steps.tsv" | median)"
+        done
 }
 
 snapshot_rows() {

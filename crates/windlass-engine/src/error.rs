@@ -210,6 +210,14 @@ pub enum EngineError {
         /// The directory.
         directory: PathBuf,
     },
+    /// Another set has the name of a device that is to be written anew.
+    #[error("cannot write the lost device anew: {} is of set {set}", path.display())]
+    RepairOtherSet {
+        /// The file.
+        path: PathBuf,
+        /// The set that it is of.
+        set: SetId,
+    },
     /// The same stripe was given twice, in two files. It does not matter whether their bytes are
     /// the same.
     #[error("stripe {stripe} of set {set} is there twice: in {first} and in {second}")]
@@ -418,6 +426,10 @@ impl EngineError {
             Self::NoParity { .. } => "Restore from another set, or from the base of this one.",
             Self::RepairNoDirectory { .. } => {
                 "Create the directory, or mount the new disk there. Then run the same command again."
+            }
+            Self::RepairOtherSet { .. } => {
+                "A later backup has that name. Move the rest of the set that you repair to other \
+                 directories, and name these."
             }
             Self::StripeTwice { .. } => "Name the file that you mean instead of the directory.",
             Self::NoDatabase { .. } => "Use a newer version of Windlass.",

@@ -179,7 +179,7 @@ fn is_its_partial(header: &StripeHeader, path: &Path) -> bool {
 }
 
 /// Whether a stripe with this header ends in a seal. An error says why nobody can tell.
-fn is_sealed(file: &File, header: &StripeHeader) -> Result<bool, String> {
+pub(super) fn is_sealed(file: &File, header: &StripeHeader) -> Result<bool, String> {
     let unreadable = |error: io::Error| format!("its end cannot be read: {error}");
     let length = file.metadata().map_err(unreadable)?.len();
     let Some(offset) = length.checked_sub(SEAL_BYTES as u64) else {

@@ -1,21 +1,24 @@
 //! Files with parity that a run left under their temporary names.
 //!
-//! A run seals its parity before its stripes, and gives names when everything is sealed. So
-//! parity without an end belongs to no set that was ever complete, unless a repair was cut off; and
-//! parity with an end belongs to a set if one of its stripes is sealed.
+//! A run ends its parity before it seals its stripes, and gives names when everything is sealed. So
+//! parity is removed if it was read that it has no end, or that a stripe of its set has no seal and
+//! none has its name. It gets its name if every stripe is sealed, or one has its name. What cannot
+//! be read proves nothing.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use windlass_media::{ParityHeader, SetId};
+use windlass_media::{FormatError, ParityHeader, SetId, Structure};
 
-use super::leftover::{Leftover, begun};
+use super::leftover::{Leftover, begun, is_sealed};
 use super::{CleanedUp, is_kept, remove};
 use crate::bounded::open_regular;
 use crate::durable::{self, Locked, NameError};
+use crate::error::EngineError;
 use crate::set::places::where_it_may_be;
 use crate::set::{Ends, ParityFile, parity_header};
 use crate::storage::Files;
@@ -35,16 +38,31 @@ pub(super) fn settle(path: &Path, limit: u64) -> io::Result<Option<CleanedUp>> {
         return Ok(None);
     };
     let stripes = stripes_of(&header, path);
-    let is_complete = ParityFile::open(&Files, path, limit).is_ok();
-    let is_sealed = stripes.iter().any(|stripe| stripe.is_sealed);
     let is_named = stripes.iter().any(|stripe| !is_partial(&stripe.path));
-    match (is_complete, is_sealed) {
-        (false, _) if is_named || is_sealed => left("it is not complete, although its set is"),
-        (false, _) => remove(path).map(Some),
-        (true, true) => publish((&file, path), &name, &header).map(Some),
-        (true, false) if stripes.is_empty() => left("the stripes of its set cannot be seen"),
-        (true, false) => remove(path).map(Some),
+    let is_unsealed = stripes.iter().any(|it| it.is_sealed == Some(false)) && !is_named;
+    let sealed = stripes.iter().filter(|it| it.is_sealed == Some(true));
+    let sealed: BTreeSet<u16> = sealed.map(|it| it.number).collect();
+    match ParityFile::open(&Files, path, limit) {
+        Ok(_) if is_named || sealed.len() == header.stripes.len() => {
+            publish((&file, path), &name, &header).map(Some)
+        }
+        _ if is_unsealed => remove(path).map(Some),
+        Ok(_) => left("not every stripe of its set can be read"),
+        Err(_) if is_named => left("it is not complete, although its set is"),
+        Err(error) if is_without_end(&error) && sealed.is_empty() => remove(path).map(Some),
+        Err(error) => left(&error.to_string()),
     }
+}
+
+/// Whether the end of a file with parity was read, and is none.
+fn is_without_end(error: &EngineError) -> bool {
+    let EngineError::Damage { source, .. } = error else {
+        return false;
+    };
+    matches!(
+        source,
+        FormatError::Magic(Structure::ParityEnd) | FormatError::Truncated(Structure::ParityEnd)
+    )
 }
 
 /// Removes the parity of a set that was never sealed.
@@ -85,7 +103,9 @@ fn own_name(header: &ParityHeader, path: &Path) -> Option<PathBuf> {
 /// A stripe of the set.
 struct Stripe {
     path: PathBuf,
-    is_sealed: bool,
+    number: u16,
+    /// Whether it has a seal; none if nobody can tell.
+    is_sealed: Option<bool>,
 }
 
 fn stripes_of(header: &ParityHeader, path: &Path) -> Vec<Stripe> {
@@ -97,10 +117,16 @@ fn stripes_of(header: &ParityHeader, path: &Path) -> Vec<Stripe> {
         places
     });
     let stripe = |path: PathBuf| {
-        let ends = Ends::open(&Files, &path).ok()?;
-        let (own, _) = ends.header().ok()?;
-        let is_sealed = ends.seal().is_ok();
-        (own.set_id == header.set_id).then_some(Stripe { path, is_sealed })
+        let (own, _) = Ends::open(&Files, &path).ok()?.header().ok()?;
+        if own.set_id != header.set_id {
+            return None;
+        }
+        let file = open_regular(&path).ok()?;
+        Some(Stripe {
+            is_sealed: is_sealed(&file, &own).ok(),
+            number: own.stripe.0,
+            path,
+        })
     };
     places.filter_map(stripe).collect()
 }

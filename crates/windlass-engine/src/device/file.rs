@@ -44,6 +44,8 @@ pub struct FileDeviceOptions {
     pub ring: bool,
     /// Replace a stripe that has the name already, once the new set is sealed.
     pub overwrite: bool,
+    /// What has the name now is not looked at: the caller moves it away before the device gets it.
+    pub moved_away: bool,
 }
 
 impl Default for FileDeviceOptions {
@@ -54,6 +56,7 @@ impl Default for FileDeviceOptions {
             direct: true,
             ring: true,
             overwrite: false,
+            moved_away: false,
         }
     }
 }
@@ -83,7 +86,9 @@ impl FileDevice {
             if !options.overwrite {
                 return Err(fault(io::ErrorKind::AlreadyExists.into()));
             }
-            check_is_stripe(path)?;
+            if !options.moved_away {
+                check_is_stripe(path)?;
+            }
         }
         let partial = partial_path(path);
         if partial.symlink_metadata().is_ok() && !holds_nothing(&partial).map_err(fault)? {

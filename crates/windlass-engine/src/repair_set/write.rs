@@ -9,13 +9,13 @@ use windlass_media::{MemberEntry, ParityHeader, SetId, add_product, coefficient,
 use crate::bounded::open_regular;
 use crate::buffer::{Buffer, Pool, Role};
 use crate::cancel::Cancel;
-use crate::device::{Device, FileDevice, FileDeviceOptions, is_stripe};
+use crate::device::{Device, FileDevice, FileDeviceOptions, holds_nothing, is_stripe};
 use crate::durable::{self, Locked, NameError};
 use crate::error::{DeviceOperation, EngineError};
 use crate::parity_file::ParityLayout;
-use crate::set::{Devices, Rebuilder, set_of_stripe};
+use crate::set::{Devices, Rebuilder, parity_header, set_of_stripe};
 use crate::storage::{Files, Lies, Storage};
-use crate::stripe_name::is_partial;
+use crate::stripe_name::{is_partial, partial_path};
 
 /// How many transfers are written at the same time.
 const DEPTH: usize = 4;
@@ -30,7 +30,9 @@ const DAMAGED_MAX: u32 = 100;
 pub(super) struct Writing {
     device: FileDevice,
     path: PathBuf,
-    /// Where the file is now that was in its place.
+    /// Whether a file has its place that does not look like a device any more.
+    is_in_the_way: bool,
+    /// Where that file is now.
     moved: Option<PathBuf>,
     pool: Arc<Pool>,
     header: ParityHeader,
@@ -60,18 +62,20 @@ impl Writing {
                 directory: directory.to_owned(),
             });
         }
+        make_way(path, header.set_id)?;
         let is_in_the_way = is_there && path.exists() && !is_stripe(path).unwrap_or(false);
-        let moved = is_in_the_way.then(|| move_away(path)).transpose()?;
         let options = FileDeviceOptions {
             alignment: header.alignment,
             depth: DEPTH,
             overwrite: true,
+            moved_away: is_in_the_way,
             ..FileDeviceOptions::default()
         };
         Ok(Self {
             device: FileDevice::create(path, options)?,
             path: path.clone(),
-            moved,
+            is_in_the_way,
+            moved: None,
             pool: Pool::new(DEPTH + 1, 0, header.member_bytes as usize)?,
             header,
             offset: 0,
@@ -164,6 +168,10 @@ impl Writing {
         self.device.sync()?;
         self.device.write(length - seal.len() as u64, seal)?;
         self.device.sync()?;
+        // Until now it may have been needed, and it is where everybody looks for it.
+        if self.is_in_the_way {
+            self.moved = Some(move_away(&self.path)?);
+        }
         self.device.publish()?;
         // Those of an earlier repair, which was cut off, are among them.
         for moved in damaged_names(&self.path).filter(|moved| is_of(moved, self.header.set_id)) {
@@ -190,10 +198,42 @@ fn exactly(
     }
 }
 
+/// Makes room for a device of this set that is written anew: nothing of another set is replaced,
+/// and what has the temporary name is not emptied, for the new device may be made of it.
+fn make_way(path: &Path, set: SetId) -> Result<(), EngineError> {
+    let partial = partial_path(path);
+    for there in [path, &partial] {
+        match set_of_stripe(&Files, there).or_else(|| set_of_parity(there)) {
+            Some(other) if other != set => {
+                return Err(EngineError::RepairOtherSet {
+                    path: there.to_owned(),
+                    set: other,
+                });
+            }
+            _ => {}
+        }
+    }
+    let is_there = partial.symlink_metadata().is_ok();
+    if !is_there || holds_nothing(&partial).map_err(fault(DeviceOperation::Read, &partial))? {
+        return Ok(());
+    }
+    match path.symlink_metadata().is_ok() {
+        true => move_away(&partial).map(drop),
+        false => name(&partial),
+    }
+}
+
+fn set_of_parity(path: &Path) -> Option<SetId> {
+    let (header, _) = parity_header(&Files, path).ok()?;
+    Some(header.set_id)
+}
+
 /// Moves a file away that does not begin as a device does, so the new one would not replace it.
 /// Nothing else is replaced by that.
 fn move_away(path: &Path) -> Result<PathBuf, EngineError> {
-    let file = open_regular(path).map_err(fault(DeviceOperation::Read, path))?;
+    let failed = |source| fault(DeviceOperation::Read, path)(source);
+    // A run that still writes it has locked it.
+    let file = Locked::take(open_regular(path).map_err(failed)?).map_err(failed)?;
     for moved in damaged_names(path) {
         match durable::name_new(&file, path, &moved) {
             Err(NameError::Taken) => {}

@@ -51,6 +51,7 @@ impl Job<'_> {
             direct: !self.request.buffered,
             ring: self.request.settings.ring,
             overwrite: self.request.overwrite,
+            ..FileDeviceOptions::default()
         };
         let of_files = || Objects::none(self.cancel);
         let objects = self.objects.get().cloned().unwrap_or_else(of_files);

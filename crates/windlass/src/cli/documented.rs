@@ -35,6 +35,7 @@ fn page_of(command: &str) -> &'static str {
         "info" => "manual/info.md",
         "merge" => "manual/chains.md",
         "repair" => "manual/repair.md",
+        "repair-set" => "manual/parity.md",
         "expire" | "hold" => "manual/repositories.md",
         "key list" | "key check" | "key rotate" | "key" => "manual/encryption.md",
         "diff" => "manual/diff.md",

@@ -304,6 +304,16 @@ pub enum PostgresError {
         /// What is missing or contradictory.
         what: String,
     },
+    /// The set does not have what is asked for.
+    #[error("the set has no {what} {name:?}; it has {there}")]
+    NotInSet {
+        /// Of which kind it is.
+        what: &'static str,
+        /// Its name.
+        name: String,
+        /// What the set has of that kind.
+        there: String,
+    },
     /// A directory that a restore would write into already holds something.
     #[error("{} is not empty", path.display())]
     TargetNotEmpty {
@@ -458,24 +468,6 @@ impl PostgresError {
                 }
             }
             _ => self,
-        }
-    }
-
-    /// The same error, or its cause if that is the loss of the data directory.
-    pub(crate) fn or_gone(self, data_directory: &std::path::Path) -> Self {
-        let of_files = matches!(
-            self,
-            Self::WalMissing { .. }
-                | Self::Vanished { .. }
-                | Self::Incomplete { .. }
-                | Self::Io { .. }
-                | Self::Engine(EngineError::SourceIo { .. })
-        );
-        if !of_files || data_directory.exists() {
-            return self;
-        }
-        Self::DataDirectoryGone {
-            path: data_directory.into(),
         }
     }
 

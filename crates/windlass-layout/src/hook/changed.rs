@@ -178,9 +178,11 @@ impl Map {
     }
 }
 
-/// A number in which every bit depends on every bit of device and inode (the end of splitmix64).
+/// A number in which every bit depends on every bit of the inode (the end of splitmix64). A file
+/// system may get another device number while the server runs, if it is unmounted and mounted
+/// again. Files of one number on two file systems share their marks.
 fn mixed(key: FileKey) -> u64 {
-    let mut bits = key.inode ^ u64::from(key.device).rotate_left(40);
+    let mut bits = key.inode;
     bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     bits = (bits ^ bits >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
     bits ^ bits >> 31

@@ -1,5 +1,7 @@
 //! What was tried when something failed, for errors of others that become ours.
 
+use windlass_engine::EngineError;
+
 use super::PostgresError;
 
 /// Turns an I/O error into ours. Adds what was tried, and on which file.
@@ -36,5 +38,25 @@ impl<T> SqlContext<T> for Result<T, postgres::Error> {
             doing,
             source: source.into(),
         })
+    }
+}
+
+impl PostgresError {
+    /// The same error, or its cause if that is the loss of the data directory.
+    pub(crate) fn or_gone(self, data_directory: &std::path::Path) -> Self {
+        let of_files = matches!(
+            self,
+            Self::WalMissing { .. }
+                | Self::Vanished { .. }
+                | Self::Incomplete { .. }
+                | Self::Io { .. }
+                | Self::Engine(EngineError::SourceIo { .. })
+        );
+        if !of_files || data_directory.exists() {
+            return self;
+        }
+        Self::DataDirectoryGone {
+            path: data_directory.into(),
+        }
     }
 }

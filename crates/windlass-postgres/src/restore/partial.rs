@@ -131,7 +131,8 @@ impl LeftOut {
         if !self.block(facts).is_empty() {
             text.push_str(
                 "ignore_invalid_pages is on, because replay finds pages that were left out. Turn \
-                 it off after the recovery with\n  ALTER SYSTEM RESET ignore_invalid_pages.\n",
+                 it off after the recovery with\n  ALTER SYSTEM RESET ignore_invalid_pages\nand a \
+                 restart of the server.\n",
             );
         }
         text
@@ -150,8 +151,10 @@ fn rest(
     let known: BTreeSet<&String> = there.values().collect();
     if let Some(name) = only.iter().find(|name| !known.contains(name)) {
         let known: Vec<_> = known.into_iter().map(String::as_str).collect();
-        return Err(PostgresError::Set {
-            what: format!("it has no {what} {name:?}; it has {}", known.join(", ")),
+        return Err(PostgresError::NotInSet {
+            what,
+            name: name.clone(),
+            there: known.join(", "),
         });
     }
     let is_left = |oid: u32, name: &String| oid >= FIRST_OF_USERS && !only.contains(name);

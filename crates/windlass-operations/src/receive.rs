@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use windlass_engine::{Cancel, EngineError, Kept};
 use windlass_object::is_in_bucket;
 use windlass_postgres::{Lsn, PostgresError, Timeline};
-use windlass_repository::Place;
+use windlass_repository::{LostEnd, Place};
 
 use crate::caller::Caller;
 use crate::captured::CapturedLog;
@@ -169,15 +169,13 @@ impl Receiver<'_> {
             true => BUCKET_INTERVAL,
             false => CLUSTER_INTERVAL,
         });
-        let place = self.place;
+        let (place, caller) = (self.place, self.caller);
         let open = |compares, lock: &mut Option<Kept>| {
             let of = (place, earlier, lock);
-            LogStream::open(conninfo, of, slot, (interval, compares))
+            let tell_lost = |lost: &LostEnd| caller.tell(&Notice::LogLost(lost));
+            LogStream::open(conninfo, of, slot, (interval, compares), &tell_lost)
         };
         let mut stream = open(true, &mut self.lock)?;
-        for lost in stream.lost() {
-            self.caller.tell(&Notice::LogLost(lost));
-        }
         let (system, from) = (stream.system(), stream.position());
         let timeline = stream.timeline();
         self.caller.tell(&Notice::Receives {

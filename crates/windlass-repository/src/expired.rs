@@ -18,6 +18,7 @@ use windlass_engine::{Reading, durable, to_json};
 use windlass_postgres::{Lsn, Timeline};
 
 use crate::error::{IoContext, RepositoryError};
+use crate::mark::DurableMark;
 use crate::place::{LogPlace, ObjectName};
 
 /// The name of the note.
@@ -174,6 +175,7 @@ impl LogPlace {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 removed => removed.doing("remove", path)?,
             }
+            DurableMark::of(path).remove()?;
             self.remove_empty(path);
         }
         Ok(())

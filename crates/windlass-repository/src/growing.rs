@@ -259,12 +259,13 @@ impl GrowingLog {
     fn begin(&self, start: Lsn) -> Result<Current, RepositoryError> {
         let path = self.place.growing_path(self.timeline, start);
         self.place.make_directory_of(&path)?;
-        let mut mark = DurableMark::of(&path);
-        mark.remove()?;
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create_new(true).mode(MODE);
         let file = options.open(&path).doing("create", &path)?;
         let lock = lock(&file, &path)?;
+        // That of an object which somebody removed.
+        let mut mark = DurableMark::of(&path);
+        mark.remove()?;
         Ok(Current {
             writer: FrameWriter::begin(
                 self.place.at(),

@@ -82,8 +82,7 @@ pub(crate) fn read(object: &Path) -> Result<Option<u64>, RepositoryError> {
 
 /// The bytes of a mark, and one more if the file has more. None if there is no file.
 fn bytes_of(path: &Path) -> Result<Vec<u8>, RepositoryError> {
-    let mut options = OpenOptions::new();
-    let file = match windlass_engine::open_own(path, options.read(true)) {
+    let file = match windlass_engine::open_regular(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         opened => opened.doing("open", path)?,
     };

@@ -38,8 +38,6 @@ pub(super) struct LogStream {
     timeline: Timeline,
     bytes: u64,
     has_ended: bool,
-    /// What the place had lost when the stream began.
-    lost: Vec<LostEnd>,
 }
 
 /// Where a stream begins.
@@ -52,12 +50,13 @@ struct Start {
 impl LogStream {
     /// Opens a session and begins behind what the place has. `earlier` is the cluster of sessions
     /// before. `compares` says whether the server sends again what the place has of a segment that
-    /// is complete there.
+    /// is complete there. `tell_lost` hears what the place has lost of its log.
     pub(super) fn open(
         conninfo: &str,
         (at, earlier, lock): (&Place, Option<u64>, &mut Option<Kept>),
         slot: (Option<&str>, bool),
         (interval, compares): (Duration, bool),
+        tell_lost: &dyn Fn(&LostEnd),
     ) -> Result<Self, OperationError> {
         let to = at.path();
         check_used(to)?;
@@ -70,7 +69,7 @@ impl LogStream {
         let segment_bytes = size(&session.setting("wal_segment_size")?)?;
         let limit = duration(&session.setting("wal_sender_timeout")?);
         let place = LogPlace::new(at, server.system);
-        let lost = place.admit_lost_ends()?;
+        place.admit_lost_ends()?.iter().for_each(tell_lost);
         let slot = take_slot(&mut session, slot)?;
         let start = start(&mut session, &place, &server, u64::from(segment_bytes))?;
         let of = (start.timeline, segment_bytes);
@@ -93,13 +92,7 @@ impl LogStream {
             timeline: start.timeline,
             bytes: 0,
             has_ended: false,
-            lost,
         })
-    }
-
-    /// What the place had lost of its log when the stream began.
-    pub(super) fn lost(&self) -> &[LostEnd] {
-        &self.lost
     }
 
     pub(super) fn system(&self) -> u64 {

@@ -142,6 +142,10 @@ fn a_growing_object_that_has_lost_its_end_is_damaged() {
     let path = &place.objects()[0];
     let mark = &place.marks()[0];
     let (whole, marked) = (std::fs::read(path).unwrap(), std::fs::read(mark).unwrap());
+    // A copy of the place by hard links is read, too.
+    std::fs::hard_link(mark, mark.with_extension("linked")).unwrap();
+    assert!(place.verify().faults.is_empty());
+    std::fs::remove_file(mark.with_extension("linked")).unwrap();
     for left in (0..whole.len()).step_by(7).chain([whole.len() - 1]) {
         std::fs::write(path, &whole[..left]).unwrap();
         let error = TimelineLog::of(&place.log(), ONE).unwrap_err();

@@ -37,7 +37,7 @@ use windlass_postgres::{ClusterServer, Control};
 
 use crate::cluster::{CONTROL_PATH, PRIVATE_MODE};
 use crate::error::{Doing, Left, SnapshotError};
-use crate::hook::Keeper;
+use crate::hook::{Keeper, is_absent};
 use crate::method::Method;
 use crate::overwritten::UndoNumber;
 use crate::place::Place;
@@ -85,7 +85,8 @@ impl ClusterBack {
 
     /// Whether a revert was cut off.
     pub fn is_cut_off(data: &Path) -> bool {
-        data.join(ASIDE).symlink_metadata().is_ok()
+        let found = data.join(ASIDE).symlink_metadata();
+        !found.is_err_and(|error| is_absent(&error))
     }
 
     /// Refuses a cluster that cannot go back.

@@ -62,6 +62,12 @@ pub enum SnapshotError {
         /// Where it should be.
         path: PathBuf,
     },
+    /// A revert to it was cut off, and it has what was overwritten.
+    #[error("{} has what a revert overwrote that was cut off", path.display())]
+    NeededToUndo {
+        /// Its directory.
+        path: PathBuf,
+    },
     /// Somebody makes, reads or drops it.
     #[error("the snapshot in {} is in use", path.display())]
     InUse {

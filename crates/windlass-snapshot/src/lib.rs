@@ -18,6 +18,7 @@
 //!
 //! Start with `place.rs`; `record.rs` says what is kept about a snapshot.
 
+mod behind;
 mod choice;
 mod clone;
 mod clone_postgres;

@@ -24,6 +24,7 @@ use crate::error::{Doing, SnapshotError};
 use crate::name::SnapshotName;
 use crate::record::Record;
 use crate::snapshot::Snapshot;
+use crate::undo::PENDING_STATE;
 
 /// The end of the name of the directory that holds the snapshots of a database.
 const SUFFIX: &str = ".windlass-snapshots";
@@ -244,6 +245,9 @@ impl Place {
             Some(Entry::Unfinished { path, .. }) => Err(SnapshotError::InUse { path }),
             Some(Entry::Snapshot(_) | Entry::Unreadable { .. }) => {
                 let path = real(&link)?;
+                if path.join(PENDING_STATE).symlink_metadata().is_ok() {
+                    return Err(SnapshotError::NeededToUndo { path });
+                }
                 let directory = Locked::alone(&path)?.ok_or(SnapshotError::InUse { path })?;
                 self.end(directory, &link)
             }

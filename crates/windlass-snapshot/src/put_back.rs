@@ -7,8 +7,8 @@
 //! - No log or journal of the old file lies beside it: SQLite would write that into the new one.
 
 use std::fs::File;
-use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::fs::ioctl_ficlone;
@@ -16,14 +16,14 @@ use windlass_engine::media::{FileNo, fitted};
 use windlass_engine::{Cancel, Progress, durable};
 use windlass_sqlite::{KIND, files_of};
 
+use crate::behind::{Behind, Block};
 use crate::error::{Doing, SnapshotError};
 use crate::place::Place;
 use crate::revert::{Reverted, State, clone_of, image_of};
 use crate::snapshot::Snapshot;
-use crate::undo::{PUSH_BYTES, push};
 
 /// Bytes that are copied at a time.
-const BLOCK_BYTES: usize = 1 << 20;
+const BLOCK_BYTES: u64 = 1 << 20;
 /// What SQLite can do without: it makes the index of a log anew.
 const INDEX_SUFFIX: &str = "-shm";
 
@@ -93,21 +93,25 @@ fn write(
     file.sync_all().doing("sync", path)
 }
 
-fn copy(mut file: &File, state: &State, path: &Path, cancel: &Cancel) -> Result<(), SnapshotError> {
+fn copy(file: &File, state: &State, path: &Path, cancel: &Cancel) -> Result<(), SnapshotError> {
     let bytes = u64::from(state.page_count()) * u64::from(state.page_bytes());
-    let (mut block, mut done, mut pushed) = (vec![0; BLOCK_BYTES], 0, 0);
-    while done < bytes {
+    let file = Arc::new(file.try_clone().doing("open", path)?);
+    let path: Arc<Path> = path.into();
+    let mut behind = Behind::start();
+    let mut offset = 0;
+    while offset < bytes {
         cancel.check()?;
-        let count = (bytes - done).min(BLOCK_BYTES as u64);
-        let block = &mut block[..fitted::<usize, _>(count)];
-        let found = state.image().read(FileNo(0), done, block)?;
+        let count = (bytes - offset).min(BLOCK_BYTES);
+        let mut block = behind.buffer(fitted(count));
+        let found = state.image().read(FileNo(0), offset, &mut block)?;
         block[found..].fill(0);
-        file.write_all(block).doing("write", path)?;
-        done += count;
-        if done >= pushed + PUSH_BYTES {
-            push(file, pushed, done);
-            pushed = done;
-        }
+        behind.write(Block {
+            file: Arc::clone(&file),
+            path: Arc::clone(&path),
+            offset,
+            bytes: block,
+        })?;
+        offset += count;
     }
-    Ok(())
+    behind.finish()
 }

@@ -11,15 +11,17 @@
 //! What it tells of the schema cookie decides later what became of the transaction.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
+use std::io::{BufReader, ErrorKind, Read};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use windlass_engine::media::{crc32c, crc32c_zeros_after};
 use windlass_engine::{durable, open_regular};
 
+use crate::behind::{Behind, Block};
 use crate::directory;
 use crate::error::{Doing, SnapshotError};
 
@@ -27,6 +29,8 @@ use crate::error::{Doing, SnapshotError};
 pub(crate) const UNDO: &str = "undo";
 /// Pages that are not complete, or whose transaction is not committed.
 pub(crate) const PENDING: &str = "undo.pending";
+/// The directory of a cluster's state while its revert is under way, or was cut off.
+pub(crate) const PENDING_STATE: &str = "before.pending";
 /// What a record says of a state that a revert overwrote, and of one that an undo did.
 pub(crate) const BY_REVERT: &str = "revert";
 pub(crate) const BY_UNDO: &str = "undo";
@@ -40,8 +44,6 @@ const TAIL_BYTES: u64 = 16;
 const JSON_BYTES_MAX: u32 = 1 << 16;
 /// Bytes that are read or written at a time.
 const BUFFER_BYTES: usize = 1 << 20;
-/// After so many bytes the disk gets work.
-pub(crate) const PUSH_BYTES: u64 = 8 << 20;
 
 /// What is known about a state that was overwritten.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,13 +135,6 @@ fn read_at(path: &Path) -> Result<Option<(File, UndoRecord)>, SnapshotError> {
     Ok(Some((file, record)))
 }
 
-/// Lets the disk begin with a part of a file that was written. The sync at the end waits for less
-/// then. The advice is that nobody reads the part soon, and the system writes it without a wait.
-pub(crate) fn push(file: &File, from: u64, to: u64) {
-    let bytes = std::num::NonZeroU64::new(to.saturating_sub(from));
-    rustix::fs::fadvise(file, from, bytes, rustix::fs::Advice::DontNeed).unwrap_or_default();
-}
-
 fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     let mut number = [0; 4];
     number.copy_from_slice(&bytes[offset..offset + 4]);
@@ -177,13 +172,15 @@ impl PageRuns {
 /// Writes the pages that are overwritten. Dropping it before [`UndoWriter::complete`] leaves a file
 /// that counts for nothing.
 pub(crate) struct UndoWriter {
-    path: PathBuf,
-    out: BufWriter<File>,
+    path: Arc<Path>,
+    file: Arc<File>,
+    behind: Behind,
+    /// What was not given to the thread that writes.
+    buffer: Vec<u8>,
+    /// Where that goes.
+    offset: u64,
     kept: u32,
     runs: PageRuns,
-    /// Bytes that were written, and those of them that are on their way to the disk.
-    bytes: u64,
-    pushed: u64,
 }
 
 impl UndoWriter {
@@ -194,12 +191,13 @@ impl UndoWriter {
         let options = options.write(true).create(true).truncate(true).mode(0o600);
         let file = options.open(&path).doing("create", &path)?;
         Ok(Self {
-            path,
-            out: BufWriter::with_capacity(BUFFER_BYTES, file),
+            path: path.into(),
+            file: Arc::new(file),
+            behind: Behind::start(),
+            buffer: Vec::new(),
+            offset: 0,
             kept: 0,
             runs: PageRuns::default(),
-            bytes: 0,
-            pushed: 0,
         })
     }
 
@@ -210,21 +208,30 @@ impl UndoWriter {
 
     /// Keeps a page. Each page has a larger number than the one before.
     pub(crate) fn keep(&mut self, page: u32, bytes: &[u8]) -> Result<(), SnapshotError> {
-        let sum = checksum(page, bytes);
-        let mut head = [0; HEAD_BYTES];
-        head[..4].copy_from_slice(&page.to_le_bytes());
-        head[4..].copy_from_slice(&sum.to_le_bytes());
-        let written = self.out.write_all(&head);
-        let written = written.and_then(|()| self.out.write_all(bytes));
-        written.doing("write", &self.path)?;
+        self.buffer.extend_from_slice(&page.to_le_bytes());
+        self.buffer
+            .extend_from_slice(&checksum(page, bytes).to_le_bytes());
+        self.buffer.extend_from_slice(bytes);
         self.kept += 1;
         self.runs.add(page);
-        self.bytes += (HEAD_BYTES + bytes.len()) as u64;
-        if self.bytes >= self.pushed + PUSH_BYTES {
-            push(self.out.get_ref(), self.pushed, self.bytes);
-            self.pushed = self.bytes;
+        match self.buffer.len() < BUFFER_BYTES {
+            true => Ok(()),
+            false => self.hand_on(),
         }
-        Ok(())
+    }
+
+    /// Gives what has come to the thread that writes.
+    fn hand_on(&mut self) -> Result<(), SnapshotError> {
+        let next = self.behind.buffer(0);
+        let bytes = std::mem::replace(&mut self.buffer, next);
+        let offset = self.offset;
+        self.offset += bytes.len() as u64;
+        self.behind.write(Block {
+            file: Arc::clone(&self.file),
+            path: Arc::clone(&self.path),
+            offset,
+            bytes,
+        })
     }
 
     /// Completes the file, durably. It is still pending. Returns the number of its pages.
@@ -234,19 +241,20 @@ impl UndoWriter {
         let json = json.doing("encode", &self.path)?;
         let length = u32::try_from(json.len()).map_err(std::io::Error::other);
         let length = length.doing("encode", &self.path)?;
-        let mut tail = json.clone();
-        tail.extend_from_slice(&length.to_le_bytes());
-        tail.extend_from_slice(&crc32c(&json).to_le_bytes());
-        tail.extend_from_slice(MAGIC);
-        let written = self.out.write_all(&tail).and_then(|()| self.out.flush());
-        let synced = written.and_then(|()| self.out.get_ref().sync_all());
-        synced.doing("write", &self.path)?;
+        self.buffer.extend_from_slice(&json);
+        self.buffer.extend_from_slice(&length.to_le_bytes());
+        self.buffer.extend_from_slice(&crc32c(&json).to_le_bytes());
+        self.buffer.extend_from_slice(MAGIC);
+        self.hand_on()?;
+        self.behind.finish()?;
+        self.file.sync_all().doing("write", &self.path)?;
         directory::sync(self.path.parent().unwrap_or(&self.path))?;
         Ok(self.kept)
     }
 
     /// Removes the file.
     pub(crate) fn discard(self) -> Result<(), SnapshotError> {
+        drop(self.behind);
         std::fs::remove_file(&self.path).doing("remove", &self.path)
     }
 }

@@ -26,12 +26,14 @@ pub struct RotateOutcome {
     pub dropped: Vec<String>,
     /// Those that should have been dropped, and are in use.
     pub in_use: Vec<String>,
+    /// Those that should have been dropped, and have states that reverts overwrote.
+    pub with_undo: Vec<String>,
 }
 
 impl RotateOutcome {
     /// How the operation ends.
     pub fn ending(&self) -> Ending {
-        match self.in_use.is_empty() {
+        match self.in_use.is_empty() && self.with_undo.is_empty() {
             true => self.created.ending(),
             false => Ending::Warnings,
         }
@@ -53,8 +55,18 @@ pub fn rotate(
     ))?;
     let created = create_named(caller, request, cancel)?;
     let place = super::place(caller, &request.of)?;
-    let (mut dropped, mut in_use) = (Vec::new(), Vec::new());
+    let (mut dropped, mut in_use, mut with_undo) = (Vec::new(), Vec::new(), Vec::new());
+    let states = windlass_snapshot::undo_states(&place)?;
+    let has_undo = |name: &SnapshotName| {
+        let mut over = states.iter().map(|undo| &undo.snapshot.record().name);
+        over.any(|over| over == name.as_str())
+    };
     for name in surplus(&place, kind, keep)? {
+        // Nobody who makes snapshots by the hour expects that to take away what a revert kept.
+        if has_undo(&name) {
+            with_undo.push(name.to_string());
+            continue;
+        }
         match place.remove(&name, &mut tell_removed(caller)) {
             Ok(()) => dropped.push(name.to_string()),
             Err(SnapshotError::InUse { .. }) => in_use.push(name.to_string()),
@@ -67,6 +79,7 @@ pub fn rotate(
         created,
         dropped,
         in_use,
+        with_undo,
     })
 }
 

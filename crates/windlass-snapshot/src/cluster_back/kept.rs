@@ -22,7 +22,7 @@ use crate::error::{Doing, SnapshotError};
 use crate::overwritten::{self, UndoNumber, UndoState};
 use crate::undo::{self, UNDO, UndoReader, UndoRecord, UndoWriter};
 
-pub(super) const PENDING: &str = "before.pending";
+pub(super) use crate::undo::PENDING_STATE as PENDING;
 const LIST: &str = "files";
 const CONTROL: &str = "control";
 const CONTROL_BYTES_MAX: u64 = 1 << 16;

@@ -137,7 +137,13 @@ impl Target {
         }
     }
 
-    /// Reads pages of a file. What lies behind an end is zeros. Parts come in ascending order.
+    /// Whether it is the snapshot itself.
+    pub(super) fn is_snapshot(&self) -> bool {
+        self.over.is_none()
+    }
+
+    /// Reads pages of a file. What lies behind an end is zeros. Parts come in ascending order. If it
+    /// is the snapshot itself, only the target's part is read.
     pub(super) fn read(
         &mut self,
         path: &[u8],
@@ -148,15 +154,15 @@ impl Target {
         let Part { base, target } = part;
         let entry = self.base.get(path);
         let found = match entry.filter(|entry| entry.kind == FileKind::File) {
-            Some(entry) => self.image.read(entry.file, offset, base)?,
+            Some(entry) => self.image.read(entry.file, offset, target)?,
             None => 0,
         };
-        base[found..].fill(0);
-        target.copy_from_slice(base);
+        target[found..].fill(0);
         let (_, length) = self.lengths(path);
         let Some((kept, reader)) = &mut self.over else {
             return Ok(());
         };
+        base.copy_from_slice(target);
         if let (Some(number), Some(length)) = (kept.pages().first(path), length) {
             // The numbers behind the last page are those of the next file.
             let left = length.div_ceil(u64::from(page_bytes)) * u64::from(page_bytes);

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use windlass_engine::Cancel;
 use windlass_engine::media::{FileEntry, FileKind, fitted};
@@ -17,10 +18,11 @@ use super::kept::{self, Kept, Pages};
 use super::open_to_write;
 use super::target::{Part, Target};
 use super::tree::{self, Tree};
+use crate::behind::{Behind, Block};
 use crate::error::{Doing, SnapshotError};
 use crate::hook::Keeper;
 use crate::revert::Reverted;
-use crate::undo::{PUSH_BYTES, PageRuns, UndoWriter, push};
+use crate::undo::{PageRuns, UndoWriter};
 
 /// Bytes that are compared at a time: a multiple of every page size.
 const BLOCK_BYTES: u32 = 1 << 20;
@@ -36,6 +38,8 @@ pub(super) struct Writing<'a> {
     runs: PageRuns,
     /// Three blocks: as it is now, in the snapshot, in the target.
     blocks: [Vec<u8>; 3],
+    /// Writes to the cluster's files while pages are written.
+    behind: Option<Behind>,
 }
 
 impl<'a> Writing<'a> {
@@ -52,6 +56,7 @@ impl<'a> Writing<'a> {
             written: 0,
             runs: PageRuns::default(),
             blocks: [block(), block(), block()],
+            behind: None,
         }
     }
 
@@ -119,7 +124,8 @@ impl<'a> Writing<'a> {
                     self.pages(base.unwrap_or(0)),
                     self.pages(wanted.unwrap_or(0)),
                 );
-                self.keep_pages((first, count, number), ends, writer)?;
+                let pages = (first, count, number);
+                self.keep_pages(pages, (ends, target.is_snapshot()), writer)?;
             }
             first += count;
         }
@@ -147,7 +153,7 @@ impl<'a> Writing<'a> {
     fn keep_pages(
         &self,
         (first, count, number): (u32, u32, u32),
-        (base_end, target_end): (u32, u32),
+        ((base_end, target_end), is_snapshot): ((u32, u32), bool),
         writer: &mut UndoWriter,
     ) -> Result<(), SnapshotError> {
         let size = self.page_bytes as usize;
@@ -156,8 +162,8 @@ impl<'a> Writing<'a> {
             let at = index as usize * size..(index as usize + 1) * size;
             let page = first + index;
             let is_same = page < base_end.min(target_end)
-                && now[at.clone()] == base[at.clone()]
-                && now[at.clone()] == target[at.clone()];
+                && now[at.clone()] == target[at.clone()]
+                && (is_snapshot || now[at.clone()] == base[at.clone()]);
             if !is_same {
                 writer.keep(number + page, &now[at])?;
             }
@@ -165,8 +171,21 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    /// Writes what was kept, as the target has it, and what lies behind the old ends.
+    /// Writes what was kept, as the target has it, and what lies behind the old ends. Afterwards
+    /// nothing is under way, also if it fails.
     pub(super) fn write(
+        &mut self,
+        kept: &Kept,
+        target: &mut Target,
+        cancel: &Cancel,
+    ) -> Result<Reverted, SnapshotError> {
+        let reverted = self.write_files(kept, target, cancel);
+        let behind = self.behind.take();
+        let ended = behind.map_or(Ok(()), |mut behind| behind.finish());
+        reverted.and_then(|reverted| ended.map(|()| reverted))
+    }
+
+    fn write_files(
         &mut self,
         kept: &Kept,
         target: &mut Target,
@@ -195,8 +214,8 @@ impl<'a> Writing<'a> {
         (kept, changed): (&Kept, &PageRuns),
         target: &mut Target,
     ) -> Result<(), SnapshotError> {
-        let at = tree::at(self.data, &entry.path);
-        let file = open_to_write(&at)?;
+        let at: Arc<Path> = tree::at(self.data, &entry.path).into();
+        let file = Arc::new(open_to_write(&at)?);
         let was = kept.tree().get(&entry.path).map_or(0, |was| was.bytes);
         self.cut(&file, &at, entry.bytes)?;
         let last = self.pages(entry.bytes);
@@ -213,20 +232,15 @@ impl<'a> Writing<'a> {
     /// Writes pages of the target, a block at a time.
     fn put_all(
         &mut self,
-        at: (&File, &Path),
+        at: (&Arc<File>, &Arc<Path>),
         (entry, mut pages): (&FileEntry, Range<u32>),
         target: &mut Target,
     ) -> Result<(), SnapshotError> {
-        let (mut pushed, block) = (pages.start, BLOCK_BYTES / self.page_bytes);
+        let block = BLOCK_BYTES / self.page_bytes;
         while !pages.is_empty() {
             let count = block.min(pages.end - pages.start);
             self.put(at, (entry, pages.start, count), target)?;
             pages.start += count;
-            let (from, to) = (self.offset(pushed), self.offset(pages.start));
-            if to - from >= PUSH_BYTES {
-                push(at.0, from, to);
-                pushed = pages.start;
-            }
         }
         Ok(())
     }
@@ -234,25 +248,31 @@ impl<'a> Writing<'a> {
     /// Writes pages of the target.
     fn put(
         &mut self,
-        (file, at): (&File, &Path),
+        (file, at): (&Arc<File>, &Arc<Path>),
         (entry, first, count): (&FileEntry, u32, u32),
         target: &mut Target,
     ) -> Result<(), SnapshotError> {
         let (offset, end) = (self.offset(first), self.offset(first + count));
         let padded = fitted::<usize, _>(end - offset);
-        let [_, base, wanted] = &mut self.blocks;
+        let behind = self.behind.get_or_insert_with(Behind::start);
+        let mut bytes = behind.buffer(padded);
+        let [_, base, _] = &mut self.blocks;
         let part = Part {
             base: &mut base[..padded],
-            target: &mut wanted[..padded],
+            target: &mut bytes,
         };
         target.read(&entry.path, (first, self.page_bytes), part)?;
-        let bytes = fitted::<usize, _>(end.min(entry.bytes) - offset);
+        bytes.truncate(fitted(end.min(entry.bytes) - offset));
         if let Some(keeper) = &mut self.keeper {
             keeper.keep(file, offset, end).doing("read", at)?;
         }
         self.written += count;
-        file.write_all_at(&wanted[..bytes], offset)
-            .doing("write", at)
+        behind.write(Block {
+            file: Arc::clone(file),
+            path: Arc::clone(at),
+            offset,
+            bytes,
+        })
     }
 
     /// Cuts a file, or makes it longer with zeros.

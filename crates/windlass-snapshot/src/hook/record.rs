@@ -15,7 +15,7 @@ use windlass_image::layout::hook::FileKey;
 use windlass_postgres::DatabaseFacts;
 
 use super::durable::Durable;
-use super::error::{HookError, HookIo};
+use super::error::{HookError, HookIo, is_absent};
 use super::links::{Linked, Pin};
 
 /// The directory for the content, in the directory of the snapshot.
@@ -188,7 +188,9 @@ impl Document {
 
     /// Whether a directory has a document.
     pub(crate) fn is_in(directory: &Path) -> bool {
-        directory.join(DOCUMENT).exists()
+        let found = directory.join(DOCUMENT).symlink_metadata();
+        // What cannot be looked at now is not gone.
+        !found.is_err_and(|error| is_absent(&error))
     }
 
     /// Reads the table.

@@ -14,7 +14,7 @@ use windlass_engine::open_regular;
 use windlass_image::layout::hook::{FileKey, Memory};
 use windlass_image::layout::{ENTRY_BYTES, Geometry, Slot, SlotEntry, StoreHeader};
 
-use super::error::{HookError, HookIo};
+use super::error::{HookError, HookIo, is_absent};
 use super::examined::examine_open;
 
 const PRIVATE_MODE: u32 = 0o600;
@@ -78,7 +78,11 @@ impl PreservedPages {
         };
         let found = open_regular(&path).and_then(|file| identity(&file));
         let known = memory.store_identity();
-        found.is_ok_and(|found| known == 0 || found == known)
+        match found {
+            Ok(found) => known == 0 || found == known,
+            // What cannot be read now is not gone.
+            Err(error) => !is_absent(&error),
+        }
     }
 
     /// Where the hook writes its pages; `None` if it has no store.

@@ -50,6 +50,9 @@ pub fn hint(error: &SnapshotError) -> Option<String> {
              backup DATABASE@NAME --to DIRECTORY"
         }
         SnapshotError::Unfinished { .. } => "If nobody makes it now, the next snapshot removes it.",
+        SnapshotError::NeededToUndo { .. } => {
+            "`windlass snapshot undo` or `list` ends that revert first. Then drop the snapshot."
+        }
         SnapshotError::InUse { .. } => {
             "End what is mounted or opened of it, or wait until it is made. `windlass status` \
              shows what runs."

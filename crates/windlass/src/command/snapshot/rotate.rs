@@ -19,10 +19,17 @@ pub fn run(global: &Global, arguments: &SnapshotRotate) -> Result<Code, Failure>
             "warning: snapshot {name} should have been dropped, and is in use"
         ));
     }
+    for name in &outcome.with_undo {
+        output::note(&format!(
+            "warning: snapshot {name} should have been dropped, and has what a revert overwrote; \
+             when that is not needed any more: windlass snapshot drop"
+        ));
+    }
     if global.json {
         let mut document = super::shared::document(&outcome.created);
         document["dropped"] = outcome.dropped.clone().into();
         document["in_use"] = outcome.in_use.clone().into();
+        document["with_undo"] = outcome.with_undo.clone().into();
         output::line(&json!(document).to_string());
     } else if !global.quiet {
         super::shared::show(&arguments.of, &outcome.created);

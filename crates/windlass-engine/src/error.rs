@@ -374,6 +374,11 @@ impl Setting {
     }
 }
 
+const REPAIR_NO_DIRECTORY: &str =
+    "Create the directory, or mount the new disk there. Then run the same command again.";
+const REPAIR_OTHER_SET: &str = "A later backup has that name. Move the rest of the set that you \
+     repair to other directories, and name these.";
+
 impl EngineError {
     /// True if media are damaged or unread, false if the run failed for another reason.
     pub(crate) fn is_of_media(&self) -> bool {
@@ -424,13 +429,8 @@ impl EngineError {
                 "Name every place that holds stripes of this set, or copy the missing one back."
             }
             Self::NoParity { .. } => "Restore from another set, or from the base of this one.",
-            Self::RepairNoDirectory { .. } => {
-                "Create the directory, or mount the new disk there. Then run the same command again."
-            }
-            Self::RepairOtherSet { .. } => {
-                "A later backup has that name. Move the rest of the set that you repair to other \
-                 directories, and name these."
-            }
+            Self::RepairNoDirectory { .. } => REPAIR_NO_DIRECTORY,
+            Self::RepairOtherSet { .. } => REPAIR_OTHER_SET,
             Self::StripeTwice { .. } => "Name the file that you mean instead of the directory.",
             Self::NoDatabase { .. } => "Use a newer version of Windlass.",
             Self::BaseMissing { .. } => "Copy the base back beside the set, or to where it was.",

@@ -142,8 +142,8 @@ impl Target {
         self.over.is_none()
     }
 
-    /// Reads pages of a file. What lies behind an end is zeros. Parts come in ascending order. If it
-    /// is the snapshot itself, only the target's part is read.
+    /// Reads pages of a file. What lies behind an end is zeros. Parts come in ascending order. If
+    /// it is the snapshot itself, only the target's part is read.
     pub(super) fn read(
         &mut self,
         path: &[u8],

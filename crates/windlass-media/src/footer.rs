@@ -312,15 +312,7 @@ fn read_head(
     length: usize,
 ) -> Result<(SetId, StripeIndex, u32), FormatError> {
     reader.magic(MAGIC)?;
-    let version = reader.u16()?;
-    if version != FORMAT_VERSION {
-        let (structure, supported) = (Structure::Footer, FORMAT_VERSION);
-        return Err(FormatError::Version {
-            structure,
-            found: version,
-            supported,
-        });
-    }
+    reader.version(FORMAT_VERSION)?;
     let stripe = StripeIndex(reader.u16()?);
     let section_count = reader.u32()?;
     let set_id = SetId(reader.array()?);

@@ -111,14 +111,7 @@ impl StripeHeader {
     /// Magic, version, features, length. Returns features and length.
     fn preamble(reader: &mut Reader<'_>) -> Result<(u16, u32), FormatError> {
         reader.magic(MAGIC)?;
-        let version = reader.u16()?;
-        if version != FORMAT_VERSION {
-            return Err(FormatError::Version {
-                structure: STRUCTURE,
-                found: version,
-                supported: FORMAT_VERSION,
-            });
-        }
+        reader.version(FORMAT_VERSION)?;
         let features = reader.u16()?;
         let unknown = features & !(PAGE_FRAMES | ENCRYPTED | PARITY);
         if unknown != 0 {

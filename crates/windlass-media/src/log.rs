@@ -172,14 +172,7 @@ fn check_version(
     structure: Structure,
     known: u16,
 ) -> Result<u16, FormatError> {
-    let version = reader.u16()?;
-    if version != LOG_VERSION {
-        return Err(FormatError::Version {
-            structure,
-            found: version,
-            supported: LOG_VERSION,
-        });
-    }
+    reader.version(LOG_VERSION)?;
     match reader.u16()? {
         features if features & !known == 0 => Ok(features),
         features => Err(FormatError::Feature {

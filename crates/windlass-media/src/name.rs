@@ -64,14 +64,7 @@ impl NameObject {
         Reader::new(bytes, STRUCTURE).magic(MAGIC)?;
         let mut reader = Reader::new(check_crc(bytes, STRUCTURE)?, STRUCTURE);
         reader.magic(MAGIC)?;
-        let version = reader.u16()?;
-        if version != FORMAT_VERSION {
-            return Err(FormatError::Version {
-                structure: STRUCTURE,
-                found: version,
-                supported: FORMAT_VERSION,
-            });
-        }
+        reader.version(FORMAT_VERSION)?;
         let key_bytes = usize::from(reader.u16()?);
         let (head_bytes, tail_bytes) = (reader.u32()? as usize, reader.u32()? as usize);
         if reader.u32()? != 0 {

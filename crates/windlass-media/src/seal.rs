@@ -62,15 +62,7 @@ impl Seal {
         Reader::new(record, STRUCTURE).magic(MAGIC)?;
         let mut reader = Reader::new(check_crc(record, STRUCTURE)?, STRUCTURE);
         reader.magic(MAGIC)?;
-        let version = reader.u16()?;
-        if version != FORMAT_VERSION {
-            let supported = FORMAT_VERSION;
-            return Err(FormatError::Version {
-                structure: STRUCTURE,
-                found: version,
-                supported,
-            });
-        }
+        reader.version(FORMAT_VERSION)?;
         let features = reader.u16()?;
         if features != 0 {
             let found = u32::from(features);

@@ -100,6 +100,19 @@ impl<'a> Reader<'a> {
         }
         Err(FormatError::Magic(self.structure))
     }
+
+    /// Reads a version, and refuses any but that of this build.
+    pub(crate) fn version(&mut self, supported: u16) -> Result<(), FormatError> {
+        let found = self.u16()?;
+        if found == supported {
+            return Ok(());
+        }
+        Err(FormatError::Version {
+            structure: self.structure,
+            found,
+            supported,
+        })
+    }
 }
 
 /// Appends a byte string with its 16-bit length.

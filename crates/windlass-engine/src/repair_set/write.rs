@@ -231,9 +231,7 @@ fn set_of_parity(path: &Path) -> Option<SetId> {
 /// Moves a file away that does not begin as a device does, so the new one would not replace it.
 /// Nothing else is replaced by that.
 fn move_away(path: &Path) -> Result<PathBuf, EngineError> {
-    let failed = |source| fault(DeviceOperation::Read, path)(source);
-    // A run that still writes it has locked it.
-    let file = Locked::take(open_regular(path).map_err(failed)?).map_err(failed)?;
+    let file = locked(path).map_err(fault(DeviceOperation::Read, path))?;
     for moved in damaged_names(path) {
         match durable::name_new(&file, path, &moved) {
             Err(NameError::Taken) => {}
@@ -280,9 +278,14 @@ pub(super) fn own_name(path: &Path) -> PathBuf {
 /// proof that the set was never complete.
 pub(super) fn name(path: &Path) -> Result<(), EngineError> {
     let failed = |source| fault(DeviceOperation::Publish, path)(source);
-    let file = Locked::take(open_regular(path).map_err(failed)?).map_err(failed)?;
+    let file = locked(path).map_err(failed)?;
     let named = durable::name_new(&file, path, &own_name(path));
     named.map_err(|error| failed(error.into()))
+}
+
+/// Opens a file that no run writes any more: one that does has locked it.
+fn locked(path: &Path) -> std::io::Result<Locked<std::fs::File>> {
+    Locked::take(open_regular(path)?)
 }
 
 fn fault(operation: DeviceOperation, path: &Path) -> impl FnOnce(std::io::Error) -> EngineError {

@@ -338,7 +338,7 @@ fn a_set_that_is_not_encrypted_is_as_it_always_was() {
 
 /// Opens locks with this envelope only.
 #[derive(Debug)]
-struct ByEnvelope(Vec<u8>, Arc<DataKey>);
+pub struct ByEnvelope(pub Vec<u8>, pub Arc<DataKey>);
 
 impl Keys for ByEnvelope {
     fn open(&self, _set: SetId, lock: &Lock) -> Result<Arc<DataKey>, KeyFault> {

@@ -10,10 +10,11 @@ use windlass_engine::media::{
     SEAL_BYTES, SetCipher, SetId,
 };
 use windlass_engine::{
-    Cancel, Encryption, EngineError, Files, KeyFault, Keyed, Keys, METADATA_LIMIT_DEFAULT, OpenSet,
-    RepairedSet, partial_path, repair_set,
+    Cancel, Encryption, EngineError, Files, Keyed, METADATA_LIMIT_DEFAULT, OpenSet, RepairedSet,
+    partial_path, repair_set,
 };
 
+use crate::encrypted::ByEnvelope;
 use crate::support::*;
 
 /// A part of a device, which its file says in its own words.
@@ -269,19 +270,6 @@ fn a_repair_of_a_set_without_names_gives_them_first() {
     repaired(&partials[..1], &[]).unwrap();
     assert!(contents(&devices) == right);
     assert!(partials.iter().all(|partial| !partial.exists()));
-}
-
-/// Opens what its envelope says.
-#[derive(Debug)]
-struct ByEnvelope(Vec<u8>, Arc<DataKey>);
-
-impl Keys for ByEnvelope {
-    fn open(&self, _set: SetId, lock: &Lock) -> Result<Arc<DataKey>, KeyFault> {
-        match lock.envelopes.iter().any(|it| it.bytes == self.0) {
-            true => Ok(Arc::clone(&self.1)),
-            false => Err(KeyFault::WrongKey),
-        }
-    }
 }
 
 fn lock(key: &DataKey, set: SetId, envelope: &[u8]) -> Lock {

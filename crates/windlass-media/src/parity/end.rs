@@ -65,14 +65,7 @@ impl ParityEnd {
         Reader::new(record, STRUCTURE).magic(MAGIC)?;
         let mut reader = Reader::new(check_crc(record, STRUCTURE)?, STRUCTURE);
         reader.magic(MAGIC)?;
-        let version = reader.u16()?;
-        if version != FORMAT_VERSION {
-            return Err(FormatError::Version {
-                structure: STRUCTURE,
-                found: version,
-                supported: FORMAT_VERSION,
-            });
-        }
+        reader.version(FORMAT_VERSION)?;
         let (parity, alignment) = (reader.u16()?, reader.u32()?);
         let set_id = SetId(reader.array()?);
         let (directory_offset, directory_bytes) = (reader.u64()?, reader.u64()?);

@@ -93,14 +93,7 @@ impl ParityHeader {
 
     fn preamble(reader: &mut Reader<'_>) -> Result<u32, FormatError> {
         reader.magic(MAGIC)?;
-        let version = reader.u16()?;
-        if version != FORMAT_VERSION {
-            return Err(FormatError::Version {
-                structure: STRUCTURE,
-                found: version,
-                supported: FORMAT_VERSION,
-            });
-        }
+        reader.version(FORMAT_VERSION)?;
         let features = reader.u16()?;
         if features != 0 {
             let found = u32::from(features);

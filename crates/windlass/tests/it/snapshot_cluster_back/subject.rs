@@ -182,11 +182,17 @@ impl Subject {
         self.cluster.wait_until(&question, "t");
         assert_eq!(self.sql("SELECT failed_count FROM pg_stat_archiver"), "0");
     }
-    /// Kills Windlass at the entry of a call, like `rename:when=2`.
+
+    /// Kills Windlass at the entry of a call, like `rename:when=2`. Calls are counted in its main
+    /// thread, and those that write pages in each thread: a thread of their own makes them, and no
+    /// server runs yet.
     pub fn kill_at(&self, call: &str, words: &[&str]) {
         let (name, when) = call.split_once(':').unwrap_or((call, "when=1"));
         let inject = format!("inject={name}:signal=KILL:{when}");
         let mut strace = self.scratch.command_of("strace");
+        if name == "pwrite64" {
+            strace.arg("-f");
+        }
         strace.args(["-qq", "-o", "/dev/null", "-e", &inject]);
         strace.arg(env!("CARGO_BIN_EXE_windlass"));
         let output = strace.args(words).output().unwrap();
@@ -194,11 +200,20 @@ impl Subject {
         assert_eq!(output.status.signal(), Some(9), "{call}: {said}");
     }
 
-    /// The lines of strace of a command that succeeds: these calls, with the paths of descriptors.
+    /// The lines of strace of a command that succeeds: these calls of all its threads, with the
+    /// paths of descriptors.
     pub fn calls_of(&self, calls: &str, words: &[&str]) -> Vec<String> {
         let trace = self.scratch.path().join("trace");
         let mut strace = self.scratch.command_of("strace");
-        strace.args(["-qq", "-y", "-s", "0", "-e", &format!("trace={calls}")]);
+        strace.args([
+            "-f",
+            "-qq",
+            "-y",
+            "-s",
+            "0",
+            "-e",
+            &format!("trace={calls}"),
+        ]);
         strace.arg("-o").arg(&trace);
         strace.arg(env!("CARGO_BIN_EXE_windlass"));
         succeed(strace.args(words));

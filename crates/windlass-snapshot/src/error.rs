@@ -181,6 +181,16 @@ pub enum SnapshotError {
         /// The file.
         path: PathBuf,
     },
+    /// A program has the old database open.
+    #[error("{} still has {} open, of the database that is not there", program(*process, name.as_deref()), path.display())]
+    LeftOpen {
+        /// The process; 0 if the system cannot name it.
+        process: i32,
+        /// The name of its program.
+        name: Option<String>,
+        /// The file, by the name that it has or had.
+        path: PathBuf,
+    },
     /// Only a SQLite database can be put back.
     #[error("the data directory {} is not there", path.display())]
     NotPutBack {
@@ -322,6 +332,15 @@ impl std::fmt::Display for Left {
             Self::Back => "the cluster went back",
             Self::CutOff => "the revert was cut off",
         })
+    }
+}
+
+fn program(process: i32, name: Option<&str>) -> String {
+    match (process, name) {
+        // It is in a container that this process does not see into.
+        (0, _) => "another process".to_owned(),
+        (process, Some(name)) => format!("process {process} ({name})"),
+        (process, None) => format!("process {process}"),
     }
 }
 

@@ -9,6 +9,8 @@
 //! Locking: the directory of the place is locked while a name is given or taken away. Content is
 //! made and read under the lock of the snapshot alone (`directory.rs`).
 
+mod beside;
+
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -22,17 +24,14 @@ use windlass_engine::durable;
 use crate::directory::{self, Locked};
 use crate::error::{Doing, SnapshotError};
 use crate::name::SnapshotName;
+use crate::numbers;
 use crate::record::Record;
 use crate::snapshot::Snapshot;
 use crate::undo::PENDING_STATE;
 
-/// The end of the name of the directory that holds the snapshots of a database.
-const SUFFIX: &str = ".windlass-snapshots";
 /// What the name of a link begins with whose directory comes or goes. It cannot be the name of a
 /// snapshot.
 const PENDING: &str = ".pending-";
-/// So many links are followed, as the system does.
-const LINKS_MAX: u32 = 40;
 /// How often a place is made again that somebody else removed in the same moment.
 const ATTEMPTS: u32 = 8;
 
@@ -96,20 +95,18 @@ impl Place {
     /// The place for the snapshots of this database file or data directory. It is known also when
     /// the database is gone.
     pub fn beside(database: &Path) -> Result<Self, SnapshotError> {
-        let real = match database.canonicalize() {
-            Err(error) if error.kind() == ErrorKind::NotFound => gone(database),
-            real => real,
-        };
-        let real = real.doing("find", database)?;
-        let mut name = real.file_name().map_or(OsString::new(), OsString::from);
-        name.push(SUFFIX);
-        let home = real.with_file_name(name);
+        let home = beside::home_of(database).doing("find", database)?;
         Ok(Self { home })
     }
 
     /// Its directory, which need not exist.
     pub fn home(&self) -> &Path {
         &self.home
+    }
+
+    /// The database whose snapshots are here. If its name is a link, this is where that leads.
+    pub fn database(&self) -> PathBuf {
+        beside::database_of(&self.home)
     }
 
     /// Everything that has a name here. The oldest snapshot comes first, and what is no snapshot
@@ -376,6 +373,8 @@ impl Place {
 
     /// Removes the directory of the place if nothing is in it. Call it under the lock.
     fn remove_if_empty(&self) {
+        // Without snapshots there are no states.
+        numbers::forget_if_alone(&self.home);
         // A directory that is not empty stays, and so does one that cannot be removed: it does no
         // harm.
         std::fs::remove_dir(&self.home).unwrap_or_default();
@@ -461,20 +460,6 @@ impl Reserved {
         drop(lock);
         ended
     }
-}
-
-/// Where a database was whose file is not there: also where a link leads.
-fn gone(database: &Path) -> std::io::Result<PathBuf> {
-    let mut path = std::path::absolute(database)?;
-    for _ in 0..LINKS_MAX {
-        let parent = path.parent().ok_or(ErrorKind::NotFound)?.canonicalize()?;
-        path = parent.join(path.file_name().ok_or(ErrorKind::NotFound)?);
-        match std::fs::read_link(&path) {
-            Ok(target) => path = parent.join(target),
-            Err(_) => return Ok(path),
-        }
-    }
-    Err(ErrorKind::NotFound.into())
 }
 
 /// The name of an entry's link while its directory comes or goes.

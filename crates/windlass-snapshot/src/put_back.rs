@@ -5,6 +5,7 @@
 //! Invariants
 //! - The file gets its name when it is complete and durable, and never takes the place of another.
 //! - No log or journal of the old file lies beside it: SQLite would write that into the new one.
+//! - No program that can be seen has the old file open, or it would share these with the new one.
 
 use std::fs::File;
 use std::path::Path;
@@ -14,7 +15,7 @@ use std::time::Instant;
 use rustix::fs::ioctl_ficlone;
 use windlass_engine::media::{FileNo, fitted};
 use windlass_engine::{Cancel, Progress, durable};
-use windlass_sqlite::{KIND, files_of};
+use windlass_sqlite::{KIND, files_of, left_open};
 
 use crate::behind::{Behind, Block};
 use crate::error::{Doing, SnapshotError};
@@ -27,22 +28,24 @@ const BLOCK_BYTES: u64 = 1 << 20;
 /// What SQLite can do without: it makes the index of a log anew.
 const INDEX_SUFFIX: &str = "-shm";
 
-/// Makes the file that is not there what its snapshot is.
+/// Makes the file that is not there what its snapshot is. If its name is a link, it comes where
+/// that leads.
 pub fn put_back(
     place: &Place,
     snapshot: &Snapshot,
-    database: &Path,
     progress: &Progress,
     cancel: &Cancel,
 ) -> Result<Reverted, SnapshotError> {
     let _alone = place.lock()?;
     let _hold = snapshot.hold()?;
+    let database = place.database();
+    let database = database.as_path();
     if snapshot.record().source.kind != KIND {
         return Err(SnapshotError::NotPutBack {
             path: database.to_owned(),
         });
     }
-    check_beside(database)?;
+    check_free(database)?;
     progress.set_phase("opening the snapshot");
     let state = State::open(image_of(snapshot)?, snapshot, database)?;
     progress.set_phase("writing the database");
@@ -51,6 +54,8 @@ pub fn put_back(
     let mode = state.mode().unwrap_or(0o600);
     let made = durable::create_temporary(database, mode).doing("create", database)?;
     let named = write(&made.0, (&state, snapshot), &made.1, cancel).and_then(|()| {
+        // A program may have written to the old file meanwhile.
+        check_free(database)?;
         let named = durable::name_new(&made.0, &made.1, database);
         named.doing("create", database)
     });
@@ -67,8 +72,9 @@ pub fn put_back(
     })
 }
 
-/// Refuses what is left of the old file.
-fn check_beside(database: &Path) -> Result<(), SnapshotError> {
+/// Refuses a name whose old file somebody has open, or has left something of.
+fn check_free(database: &Path) -> Result<(), SnapshotError> {
+    check_left_open(database)?;
     for path in files_of(database).doing("find", database)? {
         let is_index = path.to_string_lossy().ends_with(INDEX_SUFFIX);
         let has_bytes = path.symlink_metadata().is_ok_and(|found| found.len() > 0);
@@ -77,6 +83,18 @@ fn check_beside(database: &Path) -> Result<(), SnapshotError> {
         }
     }
     Ok(())
+}
+
+/// Refuses a database that is not there if a program still has it open that this process can see.
+pub fn check_left_open(database: &Path) -> Result<(), SnapshotError> {
+    match left_open(database).doing("find who has open", database)? {
+        Some(found) => Err(SnapshotError::LeftOpen {
+            process: found.process,
+            name: found.program,
+            path: found.path,
+        }),
+        None => Ok(()),
+    }
 }
 
 fn write(

@@ -5,15 +5,22 @@
 //! with that. So they are looked for in all of them.
 //!
 //! Invariants
-//! - The newest [`STATES_KEPT`] stay. A revert that is typed twice takes nothing away.
+//! - The newest [`STATES_KEPT`] that can be brought back stay. A revert that is typed twice takes
+//!   nothing away. One that is lost with its snapshot goes with that, and takes no other's room.
+//! - No number is given twice, also while a disk with some of the snapshots is not mounted
+//!   (`numbers.rs`).
+
+use jiff::Timestamp;
 
 use crate::error::SnapshotError;
+use crate::numbers;
 use crate::overwritten::{UndoNumber, UndoState};
 use crate::place::{Entry, Place};
+use crate::record::State;
 use crate::snapshot::Snapshot;
 use crate::undo::{BY_REVERT, UndoRecord};
 
-/// So many states are kept of a database, the newest ones.
+/// So many states are kept of a database, the newest ones that can be brought back.
 pub const STATES_KEPT: usize = 3;
 
 /// A state that can be brought back.
@@ -43,6 +50,12 @@ impl Undo {
         self.state.record()?.ok_or_else(unknown)
     }
 
+    /// Whether it cannot be brought back, because its snapshot is lost. One that outlives a start of
+    /// the system may come back.
+    fn is_lost(&self) -> bool {
+        self.snapshot.record().state != State::Kept
+    }
+
     /// Whether a revert overwrote it. One whose record is damaged counts, so that nobody takes an
     /// older one for the newest.
     fn is_by_revert(&self) -> bool {
@@ -69,7 +82,8 @@ pub fn undo_states(place: &Place) -> Result<Vec<Undo>, SnapshotError> {
             });
         }
     }
-    let at = |undo: &Undo| undo.record.as_ref().map(|record| record.at.clone());
+    // Older versions of Windlass may have given a number twice.
+    let at = |undo: &Undo| undo.record.as_ref()?.at.parse::<Timestamp>().ok();
     found.sort_by_key(|undo| (undo.number, at(undo)));
     Ok(found)
 }
@@ -106,7 +120,8 @@ pub fn remove_undo(place: &Place, number: UndoNumber) -> Result<(), SnapshotErro
 
 /// The states that go when one more is kept for the state that is brought back, if one is.
 pub fn leaving(all: &[Undo], brought_back: Option<UndoNumber>) -> Vec<UndoNumber> {
-    let numbers = all.iter().map(|undo| undo.number);
+    let can_be_brought_back = all.iter().filter(|undo| !undo.is_lost());
+    let numbers = can_be_brought_back.map(|undo| undo.number);
     let mut numbers: Vec<_> = numbers.filter(|it| Some(*it) != brought_back).collect();
     numbers.truncate((numbers.len() + 1).saturating_sub(STATES_KEPT));
     numbers
@@ -114,16 +129,16 @@ pub fn leaving(all: &[Undo], brought_back: Option<UndoNumber>) -> Vec<UndoNumber
 
 /// The number for the next state. The place must be locked.
 pub(crate) fn next_number(place: &Place) -> Result<UndoNumber, SnapshotError> {
-    let mut last = 0;
+    let mut seen = 0;
     for snapshot in snapshots(place)? {
         let states = UndoState::list(snapshot.path())?;
-        last = states.iter().map(|it| it.number().0).fold(last, u32::max);
+        seen = states.iter().map(|it| it.number().0).fold(seen, u32::max);
     }
-    Ok(UndoNumber(last.saturating_add(1)))
+    numbers::next(place.home(), seen).map(UndoNumber)
 }
 
-/// Removes all but the newest states, and what is left of some that were removed. Returns their
-/// numbers. The place must be locked.
+/// Removes all but the newest states that can be brought back, and what is left of some that were
+/// removed. Those that are lost stay. Returns their numbers. The place must be locked.
 pub(crate) fn trim(place: &Place) -> Result<Vec<UndoNumber>, SnapshotError> {
     for snapshot in snapshots(place)? {
         let states = UndoState::list(snapshot.path())?.into_iter();
@@ -131,6 +146,7 @@ pub(crate) fn trim(place: &Place) -> Result<Vec<UndoNumber>, SnapshotError> {
         partial.try_for_each(|state| state.discard())?;
     }
     let mut gone = undo_states(place)?;
+    gone.retain(|undo| !undo.is_lost());
     gone.truncate(gone.len().saturating_sub(STATES_KEPT));
     gone.iter().try_for_each(|undo| undo.state.discard())?;
     Ok(gone.iter().map(|undo| undo.number).collect())
@@ -143,4 +159,151 @@ fn snapshots(place: &Place) -> Result<Vec<Snapshot>, SnapshotError> {
         _ => None,
     });
     Ok(snapshots.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::directory::Locked;
+    use crate::overwritten;
+    use crate::record::tests::record;
+    use crate::undo::UndoWriter;
+
+    /// A place with a directory for each of these snapshots.
+    struct Fixture {
+        directory: tempfile::TempDir,
+        place: Place,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let place = Place::beside(&directory.path().join("shop.db")).unwrap();
+            std::fs::create_dir(place.home()).unwrap();
+            Self { directory, place }
+        }
+
+        fn path(&self, name: &str) -> std::path::PathBuf {
+            self.place.home().join(name)
+        }
+
+        fn snapshot(&self, name: &str, state: State) {
+            self.snapshot_at(&self.path(name), name, state);
+        }
+
+        fn snapshot_at(&self, path: &Path, name: &str, state: State) {
+            drop(Locked::create(path).unwrap());
+            let record = crate::record::Record {
+                state,
+                ..record(name)
+            };
+            record.write(path).unwrap();
+        }
+
+        /// Keeps a state over a snapshot, as a revert does. Returns its number.
+        fn keep(&self, name: &str) -> u32 {
+            let UndoNumber(number) = next_number(&self.place).unwrap();
+            let path = self.path(name).canonicalize().unwrap();
+            let record = UndoRecord {
+                number,
+                ..crate::undo::tests::record()
+            };
+            UndoWriter::create(&path)
+                .unwrap()
+                .complete(record.clone())
+                .unwrap();
+            overwritten::finish(&path, &record).unwrap();
+            trim(&self.place).unwrap();
+            number
+        }
+
+        fn numbers(&self) -> Vec<u32> {
+            let states = undo_states(&self.place).unwrap();
+            states.iter().map(|undo| undo.number.0).collect()
+        }
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+    fn no_number_is_given_twice_while_a_disk_is_not_mounted() {
+        let fixture = Fixture::new();
+        let (disk, unmounted) = (
+            fixture.directory.path().join("disk"),
+            fixture.directory.path().join("unmounted"),
+        );
+        std::fs::create_dir(&disk).unwrap();
+        fixture.snapshot("here", State::Kept);
+        fixture.snapshot_at(&disk.join("far"), "far", State::Kept);
+        std::os::unix::fs::symlink(disk.join("far"), fixture.path("far")).unwrap();
+        assert_eq!(
+            ["here", "here", "far"].map(|name| fixture.keep(name)),
+            [1, 2, 3]
+        );
+        std::fs::rename(&disk, &unmounted).unwrap();
+        assert_eq!(fixture.numbers(), [1, 2]);
+        assert_eq!(fixture.keep("here"), 4);
+        std::fs::rename(&unmounted, &disk).unwrap();
+        assert_eq!(fixture.numbers(), [1, 2, 3, 4]);
+        let found = find_undo(&fixture.place, Some(UndoNumber(3))).unwrap();
+        assert_eq!(found.snapshot.record().name, "far");
+        // The number goes with the last snapshot.
+        for name in ["here", "far"] {
+            let name = crate::SnapshotName::parse(name).unwrap();
+            fixture.place.remove(&name, &mut |_| {}).unwrap();
+        }
+        assert!(!fixture.place.home().exists());
+    }
+
+    #[test]
+    fn a_state_that_is_lost_with_its_snapshot_takes_no_room_of_others() {
+        let fixture = Fixture::new();
+        let why = || State::Lost {
+            why: "it was given up".to_owned(),
+        };
+        fixture.snapshot("good", State::Kept);
+        fixture.snapshot("lost", State::Kept);
+        assert_eq!(
+            ["good", "lost", "lost", "good"].map(|name| fixture.keep(name)),
+            [1, 2, 3, 4]
+        );
+        assert_eq!(fixture.numbers(), [2, 3, 4], "none is lost yet");
+        std::fs::remove_file(fixture.path("lost").join(crate::record::RECORD)).unwrap();
+        let record = crate::record::Record {
+            state: why(),
+            ..record("lost")
+        };
+        record.write(&fixture.path("lost")).unwrap();
+        let all = undo_states(&fixture.place).unwrap();
+        assert_eq!(leaving(&all, None), [], "only one can be brought back");
+        assert_eq!(["good", "good"].map(|name| fixture.keep(name)), [5, 6]);
+        assert_eq!(fixture.numbers(), [2, 3, 4, 5, 6]);
+        let all = undo_states(&fixture.place).unwrap();
+        assert_eq!(leaving(&all, None), [UndoNumber(4)]);
+        assert_eq!(leaving(&all, Some(UndoNumber(5))), []);
+        fixture.keep("good");
+        assert_eq!(fixture.numbers(), [2, 3, 5, 6, 7]);
+    }
+
+    #[test]
+    fn states_of_one_number_are_in_the_order_of_time() {
+        let fixture = Fixture::new();
+        // A text with a fraction of a second would come before one without.
+        for (name, at) in [
+            ("b", "2026-11-23T08:00:00Z"),
+            ("a", "2026-11-23T08:00:00.5Z"),
+        ] {
+            fixture.snapshot(name, State::Kept);
+            let record = UndoRecord {
+                at: at.to_owned(),
+                ..crate::undo::tests::record()
+            };
+            let writer = UndoWriter::create(&fixture.path(name)).unwrap();
+            writer.complete(record.clone()).unwrap();
+            overwritten::finish(&fixture.path(name), &record).unwrap();
+        }
+        let found = find_undo(&fixture.place, Some(UndoNumber(1))).unwrap();
+        assert_eq!(found.snapshot.record().name, "a");
+    }
 }

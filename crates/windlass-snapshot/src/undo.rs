@@ -356,7 +356,7 @@ impl UndoReader {
 pub(crate) mod tests {
     use super::*;
 
-    fn record() -> UndoRecord {
+    pub(crate) fn record() -> UndoRecord {
         UndoRecord {
             snapshot_id: "1".to_owned(),
             number: 1,

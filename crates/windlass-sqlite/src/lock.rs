@@ -32,6 +32,8 @@ const ALL_BYTES: u64 = SHARED_OFFSET + SHARED_BYTES - PENDING_OFFSET;
 const WRITE_LOCK_OFFSET: u64 = 120;
 /// Who copies the log into the file holds this one.
 const CHECKPOINT_LOCK_OFFSET: u64 = 121;
+/// Everybody who has the index open holds this one.
+const INDEX_LOCK_OFFSET: u64 = 128;
 
 /// The command of fcntl(2) that names the signal of a lease. The crate `libc` lacks it.
 const F_SETSIG: libc::c_int = 10;
@@ -116,6 +118,11 @@ fn is_not_writable(error: &io::Error) -> bool {
 pub(crate) fn is_restarting(shm: &File) -> io::Result<bool> {
     let writer = holder(shm, WRITE_LOCK_OFFSET, 1)?;
     Ok(writer.is_some() && writer == holder(shm, CHECKPOINT_LOCK_OFFSET, 1)?)
+}
+
+/// A process that has the index of the log (`shm`) open; 0 if the system cannot name it.
+pub(crate) fn index_user(shm: &File) -> io::Result<Option<i32>> {
+    holder(shm, INDEX_LOCK_OFFSET, 1)
 }
 
 /// Whether any process has the file open for writing, with a lock or without. `file` must be open

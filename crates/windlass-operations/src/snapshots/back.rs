@@ -12,7 +12,7 @@ use windlass_snapshot::{
     Back, ClusterBack, Entry, Place, Reverted, Snapshot, SnapshotError, State, UndoNumber,
     UndoRecord,
 };
-use windlass_snapshot::{find_undo, leaving, undo_states};
+use windlass_snapshot::{check_left_open, find_undo, leaving, undo_states};
 use windlass_sqlite::Database;
 
 use super::SnapshotsOf;
@@ -90,6 +90,10 @@ pub fn plan_revert(caller: &Caller, of: &SnapshotsOf) -> Result<BackPlan, Operat
         database: database.to_owned(),
         name: of.name.clone(),
     };
+    if let Ok(Subject::Gone(path)) = Subject::resolve(&of.database, of.name.as_deref()) {
+        // Before it becomes the owner: root sees the programs of every user.
+        check_left_open(&Place::beside(&path)?.database())?;
+    }
     let opened = open(caller, &of)?;
     let snapshot = opened.place.find(&name)?;
     BackPlan::new(opened, snapshot, None)
@@ -269,10 +273,7 @@ impl BackPlan {
         let (place, snapshot) = (&self.place, &self.snapshot);
         let reverted = match &self.what {
             What::Cluster(cluster) => cluster.run(place, (snapshot, back), &progress, cancel),
-            What::Gone => {
-                let database = &self.database;
-                windlass_snapshot::put_back(place, snapshot, database, &progress, cancel)
-            }
+            What::Gone => windlass_snapshot::put_back(place, snapshot, &progress, cancel),
             What::Sqlite => {
                 let database = Database::open(&self.database)?;
                 windlass_snapshot::revert(place, snapshot, back, &database, &progress, cancel)

@@ -77,6 +77,10 @@ fn of_states(error: &SnapshotError) -> Option<String> {
             "SQLite would write it into the file that is put back. It may hold the last \
              transactions of the old file: move it away, and type the command again."
         }
+        SnapshotError::LeftOpen { .. } => {
+            "SQLite would mix its log with that of the file that is put back. End that program, \
+             and type the command again."
+        }
         SnapshotError::NotPutBack { .. } => {
             "Restore the snapshot into it: windlass restore DATABASE@NAME --into DIRECTORY. If the \
              snapshot is no copy, back it up first."

@@ -305,3 +305,56 @@ fn snapshots_of_a_file_that_was_deleted_or_moved_are_found_by_its_name_and_put_i
         assert!(none.contains("does not exist"), "{none}");
     }
 }
+
+/// SQLite finds a log by the name of its database. Two programs that have two files of one name
+/// open would mix them.
+#[test]
+fn a_file_that_a_program_still_has_open_is_not_put_back() {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let ledger = ledger(place.path());
+    let database = ledger.path.to_str().unwrap();
+    assert_eq!(json(&["snapshot", "create", database, "then"]).0, 0);
+    let link = place.path().join("link.db");
+    std::os::unix::fs::symlink("shop.db", &link).unwrap();
+    let word = format!("{}@then", link.display());
+    let revert = ["snapshot", "revert", &word, "--yes"];
+    let side = |suffix: &str| place.path().join(format!("shop.db{suffix}"));
+    let elsewhere = place.path().join("elsewhere.db");
+    let delete = || std::fs::remove_file(&ledger.path).unwrap();
+    let delete_all = || {
+        delete();
+        for suffix in ["-wal", "-shm"] {
+            std::fs::remove_file(side(suffix)).unwrap();
+        }
+    };
+    let move_away = || std::fs::rename(&ledger.path, &elsewhere).unwrap();
+    for (at, leave) in [
+        ("deleted", &delete as &dyn Fn()),
+        ("deleted with its side files", &delete_all),
+        ("moved", &move_away),
+    ] {
+        let mut shell = ledger.shell();
+        shell.run(&ledger.transaction(21));
+        shell.run("PRAGMA wal_checkpoint(TRUNCATE);");
+        leave();
+        let output = windlass(&revert);
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{at}: {printed}");
+        for part in [
+            "(sqlite3) still has ",
+            "shop.db",
+            "hint: ",
+            "End that program",
+        ] {
+            assert!(printed.contains(part), "{at}: {printed}");
+        }
+        assert!(!ledger.path.exists(), "{at}");
+        // It goes on with its own file.
+        assert_eq!(shell.run("SELECT count(*) FROM log;"), ["21"], "{at}");
+        shell.kill();
+        let output = windlass(&revert);
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(0), "{at}: {printed}");
+        assert_eq!(ledger.check(&ledger.path), 20, "{at}");
+    }
+}

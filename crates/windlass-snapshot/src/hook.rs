@@ -19,6 +19,7 @@ mod durable;
 mod error;
 mod examined;
 mod graves;
+mod homes;
 mod image;
 mod index;
 mod journal;

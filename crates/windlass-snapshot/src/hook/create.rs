@@ -16,6 +16,7 @@ use super::atomic;
 use super::control::Control;
 use super::durable::{self, Durable};
 use super::error::{HookError, HookIo};
+use super::homes;
 use super::index::{Filled, HasSpare};
 use super::journal::Journal;
 use super::libraries::Libraries;
@@ -275,6 +276,9 @@ pub(super) fn publish_document(
     document.graves = links.graves();
     document.durable = Durable::of(snapshot);
     links.list_places()?;
+    if let Some(home) = request.home {
+        homes::note(locked.control().data(), home)?;
+    }
     document.write(directory, &table)?;
     if request.durable {
         request.progress.set_phase("making it durable");

@@ -26,6 +26,7 @@ use windlass_image::layout::hook::{
 
 use super::control::key_of;
 use super::error::{HookError, HookIo};
+use super::homes;
 use super::locked::Locked;
 use super::store::PreservedPages;
 use super::untouched;
@@ -152,6 +153,7 @@ pub(crate) fn sweep(locked: &Locked<'_>) -> Result<(), HookError> {
     let place = data.join(SAVED_DIRECTORY);
     if locked.snapshots().next().is_some() {
         kept.push(place.join(PLACES_NAME));
+        kept.push(homes::path_of(data));
     }
     let listed = match std::fs::read_dir(&place) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),

@@ -9,6 +9,7 @@
 //! Invariants
 //! - A file that has the name of the store and is another one is not read or changed.
 //! - If one directory cannot be looked into, none counts as gone: its disk may not be mounted.
+//! - Nor if a place that had entries is not where it was (`homes`): it may have been moved.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -19,18 +20,23 @@ use windlass_image::layout::hook::{Cause, Fault, Phase, Reading, grace, lose_all
 use super::control::Patience;
 use super::durable;
 use super::error::{HookError, HookIo};
+use super::homes::Homes;
 use super::locked::Locked;
 use super::record::{CONTENT, Document};
 use super::remove::{take_out, waited};
 use super::store::PreservedPages;
 
 /// What is gone that the server still had.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Orphans {
     /// So many snapshots were lost, because their store is not there.
     pub without_pages: usize,
     /// So many snapshots were dropped, because their directories are not there.
     pub without_directory: usize,
+    /// So many stay that have no directory: it may have been moved.
+    pub in_doubt: usize,
+    /// Where it may have been.
+    pub missing: Vec<PathBuf>,
 }
 
 impl Orphans {
@@ -57,22 +63,39 @@ impl Orphans {
             "is dropped: somebody removed its directory",
             "are dropped: somebody removed their directories",
         );
+        let (one, many) = self.doubts();
+        warn(self.in_doubt, "snapshots-elsewhere", &one, &many);
         warnings
+    }
+}
+
+impl Orphans {
+    /// Why snapshots stay that have no directory, of one and of more.
+    fn doubts(&self) -> (String, String) {
+        let missing = self.missing.iter().map(|path| path.display().to_string());
+        let missing: Vec<_> = missing.collect();
+        let why = match &missing[..] {
+            [] => "whether somebody removed it is not known".to_owned(),
+            missing => format!("{} is not where it was", missing.join(", ")),
+        };
+        (
+            format!("stays in the server, without a directory here: {why}"),
+            format!("stay in the server, without directories here: {why}"),
+        )
     }
 }
 
 /// Takes out what has no pages or no directory any more. `home` has an entry for each snapshot of
 /// the database; without it no directory is missed.
 pub(crate) fn take_out_all(locked: &Locked<'_>, home: Option<&Path>) -> Result<Orphans, HookError> {
-    let without_pages = without_pages(locked)?;
-    let without_directory = match home {
-        Some(home) => without_directory(locked, home)?,
-        None => 0,
+    let mut orphans = Orphans {
+        without_pages: without_pages(locked)?,
+        ..Orphans::default()
     };
-    Ok(Orphans {
-        without_pages,
-        without_directory,
-    })
+    if let Some(home) = home {
+        without_directory(locked, home, &mut orphans)?;
+    }
+    Ok(orphans)
 }
 
 fn without_pages(locked: &Locked<'_>) -> Result<usize, HookError> {
@@ -96,29 +119,46 @@ fn without_pages(locked: &Locked<'_>) -> Result<usize, HookError> {
     Ok(lost)
 }
 
-fn without_directory(locked: &Locked<'_>, home: &Path) -> Result<usize, HookError> {
-    let Some(known) = known(locked, home)? else {
-        return Ok(0);
+fn without_directory(
+    locked: &Locked<'_>,
+    home: &Path,
+    orphans: &mut Orphans,
+) -> Result<(), HookError> {
+    let homes = Homes::of(locked.control().data(), home)?;
+    let Some(known) = known(locked, &homes)? else {
+        return Ok(());
     };
     let gone = locked.snapshots().map(|it| it.number());
     let gone: Vec<_> = gone.filter(|number| !known.contains(number)).collect();
+    if !homes.are_all() {
+        orphans.in_doubt = gone.len();
+        orphans.missing = homes.missing;
+        return Ok(());
+    }
     for number in &gone {
         take_out(locked, *number)?;
     }
-    Ok(gone.len())
+    orphans.without_directory = gone.len();
+    Ok(())
 }
 
 /// The numbers of the snapshots of this memory that have a directory. `None` if one cannot be
 /// looked into, or if there are as many directories as snapshots: the document of a large cluster
 /// takes long to read.
-fn known(locked: &Locked<'_>, home: &Path) -> Result<Option<BTreeSet<u32>>, HookError> {
+fn known(locked: &Locked<'_>, homes: &Homes) -> Result<Option<BTreeSet<u32>>, HookError> {
     let mut numbers = BTreeSet::new();
     let inode = locked.control().inode()?;
-    let directories = match directories(home)? {
-        Some(found) if found.len() != locked.snapshots().count() => found,
-        _ => return Ok(None),
-    };
-    for directory in directories {
+    let mut all = Vec::new();
+    for home in &homes.there {
+        match directories(home)? {
+            Some(found) => all.extend(found),
+            None => return Ok(None),
+        }
+    }
+    if all.len() == locked.snapshots().count() {
+        return Ok(None);
+    }
+    for directory in all {
         let Ok(document) = Document::read(&directory) else {
             return Ok(None);
         };

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, stay_root};
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, give_to_servers, stay_root};
 
 use crate::opening::Scratch;
 use crate::snapshot_hook::{forget, library, run};
@@ -59,11 +59,14 @@ impl Orphaned {
     }
 
     fn assert_shows(&self, name: &str, rows: &str) {
-        let word = format!("{}@{name}", self.cluster.conninfo());
+        self.assert_image(&format!("{}@{name}", self.cluster.conninfo()), rows);
+    }
+
+    fn assert_image(&self, image: &str, rows: &str) {
         let ask = [
-            "open", "--quiet", &word, "--", "psql", "-XqAt", "-c", DIGEST,
+            "open", "--quiet", image, "--", "psql", "-XqAt", "-c", DIGEST,
         ];
-        assert_eq!(run(&self.scratch, 0, &ask).trim(), rows, "{name}");
+        assert_eq!(run(&self.scratch, 0, &ask).trim(), rows, "{image}");
     }
 
     /// The new snapshot is made, says what is the matter, and keeps its pages.
@@ -85,7 +88,10 @@ impl Orphaned {
 
     fn links(&self) -> usize {
         let links = self.cluster.data().join("pg_subtrans/windlass");
-        std::fs::read_dir(links).map_or(0, |entries| entries.count())
+        let entries = std::fs::read_dir(links).into_iter().flatten();
+        entries
+            .filter(|entry| is_directory(entry.as_ref().unwrap()))
+            .count()
     }
 
     fn assert_nothing_left(&self) {
@@ -100,6 +106,10 @@ impl Drop for Orphaned {
             forget(&self.cluster);
         }
     }
+}
+
+fn is_directory(entry: &std::fs::DirEntry) -> bool {
+    entry.file_type().unwrap().is_dir()
 }
 
 fn copied(from: &Path, to: &Path) {
@@ -177,4 +187,69 @@ fn a_snapshot_whose_directory_was_removed_costs_nothing_after_the_next_one() {
         source.snapshot(0, "drop", &[name]);
     }
     source.assert_nothing_left();
+}
+
+/// The entries of its snapshots are beside the path that it had before, where nobody looks who
+/// knows its path of today.
+#[test]
+fn snapshots_of_a_data_directory_that_was_moved_behind_a_link_stay() {
+    let mut source = Orphaned::new();
+    source.create(0, "one");
+    let rows = source.rows();
+    source.write();
+    source.cluster.stop("fast");
+    let (data, home) = (source.cluster.data().to_owned(), source.home());
+    let elsewhere = data.with_file_name("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    give_to_servers(&elsewhere);
+    let moved = elsewhere.join("data");
+    std::fs::rename(&data, &moved).unwrap();
+    std::os::unix::fs::symlink(&moved, &data).unwrap();
+    source.cluster.run();
+    source.create(0, "two");
+    source.write();
+    let image = home.join("one").display().to_string();
+    source.assert_image(&image, &rows);
+    assert_eq!(source.links(), 2);
+    // Whoever removes its directory is still understood.
+    std::fs::remove_dir_all(&image).unwrap();
+    source.assert_next_is_right(
+        "three",
+        "an older snapshot is dropped: somebody removed its",
+    );
+    assert_eq!(source.links(), 2);
+    for name in ["two", "three"] {
+        source.snapshot(0, "drop", &[name]);
+    }
+    assert_eq!(source.links(), 0);
+}
+
+/// The place of the snapshots is not where it was. Somebody may bring it back.
+#[test]
+fn snapshots_whose_place_was_moved_away_stay_until_it_is_back() {
+    let source = Orphaned::new();
+    let store = source.scratch.path().join("store");
+    std::fs::create_dir(&store).unwrap();
+    give_to_servers(&store);
+    let to = store.display().to_string();
+    source.snapshot(0, "create", &["one", "--method", "hook", "--to", &to]);
+    let rows = source.rows();
+    source.write();
+    let (home, away) = (source.home(), source.home().with_extension("away"));
+    std::fs::rename(&home, &away).unwrap();
+    let said = format!(
+        "an older snapshot stays in the server, without a directory here: {} is not where it was \
+         (snapshots-elsewhere)",
+        home.display()
+    );
+    source.assert_next_is_right("two", &said);
+    let refused = source.snapshot(1, "disable", &[]);
+    assert!(refused.contains("2 snapshots would be lost"), "{refused}");
+    std::fs::rename(away.join("one"), home.join("one")).unwrap();
+    source.create(0, "three");
+    source.assert_shows("one", &rows);
+    for name in ["one", "two", "three"] {
+        source.snapshot(0, "drop", &[name]);
+    }
+    assert_eq!(source.links(), 0);
 }

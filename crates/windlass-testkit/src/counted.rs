@@ -20,6 +20,9 @@ use std::time::Duration;
 
 /// Set by `scripts/soak`: then a test tries everything, and not a few.
 const SOAK: &str = "WINDLASS_TEST_SOAK";
+/// So many of each work are tried in a soak at most, and by which they are drawn.
+const CASES: &str = "WINDLASS_TEST_CASES";
+const SEED: &str = "WINDLASS_TEST_SEED";
 const POLL: Duration = Duration::from_millis(2);
 /// So many calls of one kind are tried at most, spread over all of them.
 const OF_A_KIND_MAX: usize = 48;
@@ -44,12 +47,17 @@ pub fn is_soak() -> bool {
     std::env::var_os(SOAK).is_some()
 }
 
-/// All of these in a soak, otherwise `few` of them, drawn by a seed, in their order.
+/// All of these in a soak, or as many as it asks for; otherwise `few` of them. They are drawn by a
+/// seed, and stay in their order.
 pub fn drawn<T>(mut all: Vec<T>, few: usize, seed: u64) -> Vec<T> {
-    if is_soak() {
-        return all;
-    }
-    let mut state = seed;
+    let asked = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    let (few, mut state) = match is_soak() {
+        true => (
+            asked(CASES).map_or(usize::MAX, |cases| usize::try_from(cases).unwrap()),
+            asked(SEED).unwrap_or(seed),
+        ),
+        false => (few, seed),
+    };
     while all.len() > few {
         // The numbers of Knuth's MMIX.
         state = state.wrapping_mul(6_364_136_223_846_793_005);

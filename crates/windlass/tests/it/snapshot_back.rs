@@ -268,3 +268,47 @@ fn a_rotation_keeps_the_newest_of_its_kind_and_no_other_is_dropped() {
     run(&["snapshot", "rotate", database, "--keep", "0"], 2);
     run(&["snapshot", "rotate", database, "a/b", "--keep", "1"], 2);
 }
+
+/// Who makes snapshots by the hour does not expect that to take away what a revert kept.
+#[test]
+fn a_rotation_keeps_the_snapshots_that_an_undo_needs() {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let ledger = ledger(place.path());
+    let database = ledger.path.to_str().unwrap();
+    let rotate = ["snapshot", "rotate", database, "hourly", "--keep", "1"];
+    let first = done(&rotate)["name"].as_str().unwrap().to_owned();
+    ledger.commit(21, 40);
+    done(&[
+        "snapshot",
+        "revert",
+        &format!("{database}@{first}"),
+        "--yes",
+    ]);
+    assert_eq!(ledger.check(&ledger.path), 20);
+    let output = windlass(&rotate);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(3), "{printed}");
+    let warning =
+        format!("warning: snapshot {first} should have been dropped, and has what a revert");
+    assert!(printed.contains(&warning), "{printed}");
+    let (code, document) = json(&rotate);
+    assert_eq!(code, 3, "{document}");
+    assert_eq!(document["with_undo"], serde_json::json!([first]));
+    assert_eq!(
+        document["dropped"].as_array().unwrap().len(),
+        1,
+        "{document}"
+    );
+    done(&["snapshot", "undo", database, "--yes"]);
+    assert_eq!(ledger.check(&ledger.path), 40);
+    // Without states it goes like the others.
+    done(&["snapshot", "drop", database, "undo:2"]);
+    let document = done(&rotate);
+    assert_eq!(document["with_undo"], serde_json::json!([]));
+    assert_eq!(
+        document["dropped"].as_array().unwrap().len(),
+        2,
+        "{document}"
+    );
+    assert_eq!(listed(database).len(), 1);
+}

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use windlass_snapshot::{Place, SnapshotError, SnapshotName};
 use windlass_testkit::postgres::give_to_servers;
 use windlass_testkit::volume::{Volume, VolumeKind};
 
@@ -167,6 +168,12 @@ fn a_killed_revert_waits_for_the_disk_of_its_snapshot() {
     subject.kill_at("syncfs", &["snapshot", "revert", &word, "--yes"]);
     let control = Path::new(&data).join("global/pg_control");
     assert!(!control.exists());
+    // Whoever waited for the end of this revert to drop the snapshot must not do that now.
+    let place = Place::beside(Path::new(&data)).unwrap();
+    let then = SnapshotName::parse("then").unwrap();
+    let refused = place.remove(&then, &mut |_| {}).unwrap_err();
+    let is_needed = matches!(refused, SnapshotError::NeededToUndo { .. });
+    assert!(is_needed, "{refused}");
     std::fs::rename(&disk, &unmounted).unwrap();
     let said = run(&subject.scratch, 1, &["snapshot", "list", &data]);
     assert!(said.contains("which is not there"), "{said}");
@@ -174,6 +181,11 @@ fn a_killed_revert_waits_for_the_disk_of_its_snapshot() {
     std::fs::rename(&unmounted, &disk).unwrap();
     let said = settled(&subject);
     assert!(said.contains("undid a revert that was cut off"), "{said}");
+    // A command that drops it ends such a revert first.
+    subject.kill_at("syncfs", &["snapshot", "revert", &word, "--yes"]);
+    assert!(!control.exists());
+    let told = subject.windlass(&["snapshot", "drop", &data, "then"]);
+    assert!(told.contains("undid a revert that was cut off"), "{told}");
     subject.cluster.run();
     assert_eq!(subject.rows(), after);
 }

@@ -40,6 +40,7 @@ mod cancel;
 mod check;
 mod cleanup;
 mod device;
+mod direct;
 pub mod durable;
 mod error;
 mod events;
@@ -95,6 +96,7 @@ pub use cleanup::{CleanedUp, clean_up, clean_up_within};
 pub use device::{
     Device, DeviceLayer, FileDevice, FileDeviceOptions, LayeredDevice, NulDevice, WriteDone,
 };
+pub use direct::DirectFile;
 pub use error::{DeviceOperation, EngineError, FILE_SIZE_LIMIT, locked_words, place_hint_for_all};
 pub use events::{
     EVENT_BYTES_DEFAULT, EVENT_BYTES_MIN, EventFormat, EventHeader, EventLog, EventOptions,

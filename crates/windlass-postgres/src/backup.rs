@@ -31,13 +31,12 @@ mod survey;
 mod window;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use windlass_engine::{BackupRun, RunReport};
 use windlass_media::{BackupType, Facts};
 
 use crate::chain::ChainFault;
-use crate::cluster::{Cluster, ask, count_subscriptions, open};
+use crate::cluster::{Cluster, count_subscriptions, open};
 use crate::control::{CONTROL_PATH, Checksums};
 use crate::error::PostgresError;
 use crate::facts::{ChecksumFacts, DatabaseFacts, KIND, Outgoing};
@@ -62,9 +61,6 @@ use running::{Backup, Begun};
 use since::SUMMARIES_SINCE;
 use window::Window;
 
-/// If the facts are older than this, the backup asks for them again. A change after that shows at
-/// the end: the server is then no longer a standby, or no longer a primary.
-const FACTS_AGE_MAX: Duration = Duration::from_secs(5);
 /// A sealed backup.
 #[derive(Debug)]
 pub struct BackupOutcome {
@@ -89,15 +85,7 @@ impl Cluster {
         run: BackupRun,
     ) -> Result<BackupOutcome, PostgresError> {
         request.check()?;
-        let mut session = match self.session.take() {
-            Some(session) => session,
-            None => open(&self.conninfo)?,
-        };
-        // A standby may have become a primary since the cluster was last asked.
-        let asked = self.asked.take();
-        if asked.is_none_or(|asked| asked.elapsed() > FACTS_AGE_MAX) {
-            self.facts = ask(&mut session)?;
-        }
+        let mut session = self.take_session()?;
         let databases = Databases::before_backup(&self.facts, &mut session)?;
         let hints: String = session.value(
             "ask for wal_log_hints",

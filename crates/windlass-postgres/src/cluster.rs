@@ -11,7 +11,7 @@ mod pages;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use postgres::error::SqlState;
 
@@ -29,6 +29,10 @@ use crate::written::reached;
 pub const MAJOR_OLDEST: u32 = 14;
 /// Newest major version this crate was made for.
 pub const MAJOR_NEWEST: u32 = 19;
+
+/// If the facts are older than this, a backup asks for them again. A change after that shows at the
+/// end: the server is then no longer a standby, or no longer a primary.
+const FACTS_AGE_MAX: Duration = Duration::from_secs(5);
 
 const SETTINGS: &str = "SELECT name, setting FROM pg_settings WHERE name IN ('server_version', \
      'data_directory', 'block_size', 'segment_size', 'wal_segment_size', 'data_checksums', \
@@ -98,6 +102,20 @@ impl Cluster {
             Ok(rows.first().map_or((0, 0), |row| (row.get(0), row.get(1))))
         };
         self.ask(ask)
+    }
+
+    /// The session, for somebody who keeps it, with facts that are not old. A standby may have
+    /// become a primary since the cluster was last asked.
+    pub(crate) fn take_session(&mut self) -> Result<Session, PostgresError> {
+        let mut session = match self.session.take() {
+            Some(session) => session,
+            None => open(&self.conninfo)?,
+        };
+        let asked = self.asked.take();
+        if asked.is_none_or(|asked| asked.elapsed() > FACTS_AGE_MAX) {
+            self.facts = ask(&mut session)?;
+        }
+        Ok(session)
     }
 
     /// Asks the server, with another session while a backup has this one.

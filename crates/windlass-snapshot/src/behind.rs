@@ -11,17 +11,20 @@
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
-use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::ops::{Deref, DerefMut, Range};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
+use memmap2::MmapMut;
 use rustix::fs::Advice;
+use windlass_engine::DirectFile;
 
 use crate::error::{Doing, SnapshotError};
 
+/// The most bytes of a block: a multiple of every page size.
+pub(crate) const BLOCK_BYTES: usize = 1 << 20;
 /// How many blocks may wait.
 const BLOCKS_MAX: usize = 4;
 /// After so many bytes the disk gets work.
@@ -29,17 +32,53 @@ const PUSH_BYTES: u64 = 8 << 20;
 
 /// A part of a file that is to be written.
 pub(crate) struct Block {
-    pub(crate) file: Arc<File>,
+    pub(crate) file: Arc<DirectFile>,
     /// For an error.
     pub(crate) path: Arc<Path>,
     pub(crate) offset: u64,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Memory,
+}
+
+/// The memory of a block. It begins where a page does, so it can be written past the cache.
+pub(crate) struct Memory {
+    pages: MmapMut,
+    length: usize,
+}
+
+impl Memory {
+    fn new(capacity: usize) -> io::Result<Self> {
+        let pages = MmapMut::map_anon(capacity)?;
+        Ok(Self {
+            length: pages.len(),
+            pages,
+        })
+    }
+
+    /// Sets how many bytes are in use.
+    pub(crate) fn set_len(&mut self, length: usize) {
+        assert!(length <= self.pages.len(), "a block has no more bytes");
+        self.length = length;
+    }
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.pages[..self.length]
+    }
+}
+
+impl DerefMut for Memory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.pages[..self.length]
+    }
 }
 
 /// Writes blocks.
 pub(crate) struct Behind {
     blocks: Option<SyncSender<Block>>,
-    used: Receiver<Vec<u8>>,
+    used: Receiver<Memory>,
     thread: Option<JoinHandle<Result<(), SnapshotError>>>,
 }
 
@@ -55,12 +94,13 @@ impl Behind {
     }
 
     /// Memory for a block, with any content. It is that of a block which was written, if there is
-    /// one.
-    pub(crate) fn buffer(&self, bytes: usize) -> Vec<u8> {
-        let used = self.used.try_recv();
-        let mut buffer = used.unwrap_or_else(|_| Vec::new());
-        buffer.resize(bytes, 0);
-        buffer
+    /// one. All blocks take the same.
+    pub(crate) fn memory(&self) -> Result<Memory, SnapshotError> {
+        if let Ok(mut used) = self.used.try_recv() {
+            used.set_len(used.pages.len());
+            return Ok(used);
+        }
+        Memory::new(BLOCK_BYTES).doing("allocate", Path::new("a block"))
     }
 
     /// Gives a block to the thread. Waits if too many are waiting.
@@ -96,8 +136,8 @@ impl Drop for Behind {
 }
 
 /// Writes what comes.
-fn write(waiting: &Receiver<Block>, back: &Sender<Vec<u8>>) -> Result<(), SnapshotError> {
-    let mut run: Option<(Arc<File>, Range<u64>)> = None;
+fn write(waiting: &Receiver<Block>, back: &Sender<Memory>) -> Result<(), SnapshotError> {
+    let mut run: Option<(Arc<DirectFile>, Range<u64>)> = None;
     for block in waiting {
         let written = block.file.write_all_at(&block.bytes, block.offset);
         written.doing("write", &block.path)?;
@@ -109,8 +149,8 @@ fn write(waiting: &Receiver<Block>, back: &Sender<Vec<u8>>) -> Result<(), Snapsh
             _ => block.offset,
         };
         let is_long = end - start >= PUSH_BYTES;
-        if is_long {
-            push(&block.file, start..end);
+        if is_long && !block.file.is_direct() {
+            push(block.file.file(), start..end);
         }
         run = Some((block.file, if is_long { end } else { start }..end));
         // The caller may want no more.
@@ -128,48 +168,62 @@ fn push(file: &File, range: Range<u64>) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
+
     use super::*;
 
-    fn block(file: &Arc<File>, number: u64, bytes: Vec<u8>) -> Block {
+    /// How far a block is from the next one, and its bytes: whole units of direct writes, and not.
+    const BLOCKS: [(u64, usize); 2] = [(1000, 1000), (16384, 12300)];
+
+    fn block(behind: &Behind, file: &Arc<DirectFile>, offset: u64, bytes: usize) -> Block {
+        let mut memory = behind.memory().unwrap();
+        memory.set_len(bytes);
+        memory.fill(1);
         Block {
             file: Arc::clone(file),
             path: Path::new("a file").into(),
-            offset: number * 1000,
-            bytes,
+            offset,
+            bytes: memory,
         }
     }
 
     #[test]
     fn all_blocks_are_there_when_it_ends_and_later_ones_win() {
-        let file = Arc::new(tempfile::tempfile().unwrap());
-        let mut behind = Behind::start();
-        for (round, numbers) in [(1, 0..100), (2, 20..30)] {
-            for number in numbers {
-                let mut bytes = behind.buffer(1000);
-                bytes.fill(round);
-                bytes[0] = number;
-                behind.write(block(&file, number.into(), bytes)).unwrap();
+        for (far, length) in BLOCKS {
+            let place = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
+            let file = Arc::new(DirectFile::open(place.reopen().unwrap()));
+            let mut behind = Behind::start();
+            for (round, numbers) in [(1, 0..100), (2, 20..30)] {
+                for number in numbers {
+                    let mut block = block(&behind, &file, u64::from(number) * far, length);
+                    block.bytes.fill(round);
+                    block.bytes[0] = number;
+                    behind.write(block).unwrap();
+                }
             }
-        }
-        behind.finish().unwrap();
-        let mut found = vec![0; 100_000];
-        file.read_exact_at(&mut found, 0).unwrap();
-        for (number, part) in found.chunks(1000).enumerate() {
-            assert_eq!(usize::from(part[0]), number);
-            let expected = if (20..30).contains(&number) { 2 } else { 1 };
-            assert!(part[1..].iter().all(|byte| *byte == expected), "{number}");
+            behind.finish().unwrap();
+            for number in 0..100 {
+                let mut found = vec![0; length];
+                let read = place
+                    .as_file()
+                    .read_exact_at(&mut found, u64::from(number) * far);
+                read.unwrap();
+                assert_eq!(found[0], number);
+                let expected = if (20..30).contains(&number) { 2 } else { 1 };
+                assert!(found[1..].iter().all(|byte| *byte == expected), "{number}");
+            }
         }
     }
 
     #[test]
     fn the_error_of_a_block_reaches_whoever_writes_on_or_ends() {
         // It is open for reading only.
-        let file = Arc::new(File::open("/dev/null").unwrap());
+        let file = Arc::new(DirectFile::cached(File::open("/dev/null").unwrap()));
         let mut behind = Behind::start();
-        behind.write(block(&file, 0, vec![1; 10])).unwrap();
+        behind.write(block(&behind, &file, 0, 10)).unwrap();
         assert!(behind.finish().is_err());
         let mut behind = Behind::start();
-        let failed = (0..100).find_map(|_| behind.write(block(&file, 0, vec![1; 10])).err());
+        let failed = (0..100).find_map(|_| behind.write(block(&behind, &file, 0, 10)).err());
         assert!(failed.is_some());
     }
 }

@@ -14,17 +14,15 @@ use std::time::Instant;
 
 use rustix::fs::ioctl_ficlone;
 use windlass_engine::media::{FileNo, fitted};
-use windlass_engine::{Cancel, Progress, durable};
+use windlass_engine::{Cancel, DirectFile, Progress, durable};
 use windlass_sqlite::{KIND, files_of, left_open};
 
-use crate::behind::{Behind, Block};
+use crate::behind::{BLOCK_BYTES, Behind, Block};
 use crate::error::{Doing, SnapshotError};
 use crate::place::Place;
 use crate::revert::{Reverted, State, clone_of, image_of};
 use crate::snapshot::Snapshot;
 
-/// Bytes that are copied at a time.
-const BLOCK_BYTES: u64 = 1 << 20;
 /// What SQLite can do without: it makes the index of a log anew.
 const INDEX_SUFFIX: &str = "-shm";
 
@@ -113,14 +111,16 @@ fn write(
 
 fn copy(file: &File, state: &State, path: &Path, cancel: &Cancel) -> Result<(), SnapshotError> {
     let bytes = u64::from(state.page_count()) * u64::from(state.page_bytes());
-    let file = Arc::new(file.try_clone().doing("open", path)?);
+    let file = file.try_clone().doing("open", path)?;
+    let file = Arc::new(DirectFile::cached(file));
     let path: Arc<Path> = path.into();
     let mut behind = Behind::start();
     let mut offset = 0;
     while offset < bytes {
         cancel.check()?;
-        let count = (bytes - offset).min(BLOCK_BYTES);
-        let mut block = behind.buffer(fitted(count));
+        let count = (bytes - offset).min(BLOCK_BYTES as u64);
+        let mut block = behind.memory()?;
+        block.set_len(fitted(count));
         let found = state.image().read(FileNo(0), offset, &mut block)?;
         block[found..].fill(0);
         behind.write(Block {

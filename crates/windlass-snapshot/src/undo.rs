@@ -19,9 +19,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use windlass_engine::media::{crc32c, crc32c_zeros_after};
-use windlass_engine::{durable, open_regular};
+use windlass_engine::{DirectFile, durable, open_regular};
 
-use crate::behind::{Behind, Block};
+use crate::behind::{Behind, Block, Memory};
 use crate::directory;
 use crate::error::{Doing, SnapshotError};
 
@@ -42,7 +42,7 @@ const HEAD_BYTES: usize = 8;
 const TAIL_BYTES: u64 = 16;
 /// A longer document is none.
 const JSON_BYTES_MAX: u32 = 1 << 16;
-/// Bytes that are read or written at a time.
+/// Bytes that are read at a time.
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// What is known about a state that was overwritten.
@@ -173,10 +173,13 @@ impl PageRuns {
 /// that counts for nothing.
 pub(crate) struct UndoWriter {
     path: Arc<Path>,
-    file: Arc<File>,
+    /// Nobody reads soon what is kept, so it goes past the cache.
+    file: Arc<DirectFile>,
     behind: Behind,
     /// What was not given to the thread that writes.
-    buffer: Vec<u8>,
+    block: Memory,
+    /// How many bytes of it are filled.
+    filled: usize,
     /// Where that goes.
     offset: u64,
     kept: u32,
@@ -190,11 +193,13 @@ impl UndoWriter {
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(true).mode(0o600);
         let file = options.open(&path).doing("create", &path)?;
+        let behind = Behind::start();
         Ok(Self {
             path: path.into(),
-            file: Arc::new(file),
-            behind: Behind::start(),
-            buffer: Vec::new(),
+            file: Arc::new(DirectFile::open(file)),
+            block: behind.memory()?,
+            behind,
+            filled: 0,
             offset: 0,
             kept: 0,
             runs: PageRuns::default(),
@@ -208,22 +213,32 @@ impl UndoWriter {
 
     /// Keeps a page. Each page has a larger number than the one before.
     pub(crate) fn keep(&mut self, page: u32, bytes: &[u8]) -> Result<(), SnapshotError> {
-        self.buffer.extend_from_slice(&page.to_le_bytes());
-        self.buffer
-            .extend_from_slice(&checksum(page, bytes).to_le_bytes());
-        self.buffer.extend_from_slice(bytes);
+        self.append(&page.to_le_bytes())?;
+        self.append(&checksum(page, bytes).to_le_bytes())?;
+        self.append(bytes)?;
         self.kept += 1;
         self.runs.add(page);
-        match self.buffer.len() < BUFFER_BYTES {
-            true => Ok(()),
-            false => self.hand_on(),
+        Ok(())
+    }
+
+    fn append(&mut self, mut bytes: &[u8]) -> Result<(), SnapshotError> {
+        while !bytes.is_empty() {
+            let count = bytes.len().min(self.block.len() - self.filled);
+            let (now, later) = bytes.split_at(count);
+            self.block[self.filled..self.filled + count].copy_from_slice(now);
+            self.filled += count;
+            bytes = later;
+            if self.filled == self.block.len() {
+                self.hand_on()?;
+            }
         }
+        Ok(())
     }
 
     /// Gives what has come to the thread that writes.
     fn hand_on(&mut self) -> Result<(), SnapshotError> {
-        let next = self.behind.buffer(0);
-        let bytes = std::mem::replace(&mut self.buffer, next);
+        let mut bytes = std::mem::replace(&mut self.block, self.behind.memory()?);
+        bytes.set_len(std::mem::take(&mut self.filled));
         let offset = self.offset;
         self.offset += bytes.len() as u64;
         self.behind.write(Block {
@@ -241,13 +256,13 @@ impl UndoWriter {
         let json = json.doing("encode", &self.path)?;
         let length = u32::try_from(json.len()).map_err(std::io::Error::other);
         let length = length.doing("encode", &self.path)?;
-        self.buffer.extend_from_slice(&json);
-        self.buffer.extend_from_slice(&length.to_le_bytes());
-        self.buffer.extend_from_slice(&crc32c(&json).to_le_bytes());
-        self.buffer.extend_from_slice(MAGIC);
+        self.append(&json)?;
+        self.append(&length.to_le_bytes())?;
+        self.append(&crc32c(&json).to_le_bytes())?;
+        self.append(MAGIC)?;
         self.hand_on()?;
         self.behind.finish()?;
-        self.file.sync_all().doing("write", &self.path)?;
+        self.file.file().sync_all().doing("write", &self.path)?;
         directory::sync(self.path.parent().unwrap_or(&self.path))?;
         Ok(self.kept)
     }

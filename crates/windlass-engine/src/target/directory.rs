@@ -11,7 +11,6 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -24,12 +23,11 @@ use windlass_media::{FileEntry, FileKind, FileNo};
 
 use super::existing::{self, Changed, Existing};
 use super::{Target, TargetLayout, last};
+use crate::direct::DirectFile;
 use crate::durable;
 use crate::error::EngineError;
 use crate::waits::may_block;
 
-/// The unit of direct writes.
-const BLOCK_BYTES: usize = 4096;
 /// Smaller files are written through the page cache, because opening them twice costs more.
 const DIRECT_FILE_BYTES_MIN: u64 = 256 * 1024;
 
@@ -60,8 +58,7 @@ struct TargetFile {
 /// A file that is open for writing. Large files are open a second time, for direct writes.
 #[derive(Debug)]
 struct Handle {
-    file: File,
-    direct: Option<File>,
+    file: DirectFile,
     /// The file was there: what is written is compared with it first.
     over: Option<Arc<Changed>>,
 }
@@ -129,7 +126,7 @@ impl DirectoryTarget {
         let Some(entry) = self.files.get(&file) else {
             return Ok(None);
         };
-        let copy = entry.open()?.file.try_clone();
+        let copy = entry.open()?.file.file().try_clone();
         copy.map(Some)
             .map_err(|source| error("create", &entry.path, source))
     }
@@ -161,7 +158,8 @@ impl DirectoryTarget {
         self.append()?;
         for (number, file) in &self.files {
             if let Some(bytes) = self.replaced.get(number) {
-                let open = &file.open()?.file;
+                let handle = file.open()?;
+                let open = handle.file.file();
                 open.write_all_at(bytes, 0)
                     .map_err(|source| error("write", &file.path, source))?;
                 open.set_len(bytes.len() as u64)
@@ -289,11 +287,10 @@ impl TargetFile {
         }
         state.made = true;
         let handle = Arc::new(Handle {
-            direct: match was_there || !is_written {
-                true => None,
-                false => self.open_direct(&file).map_err(fault)?,
+            file: match was_there || !is_written {
+                true => DirectFile::cached(file),
+                false => self.open_direct(file).map_err(fault)?,
             },
-            file,
             over: self.over.clone().filter(|_| was_there),
         });
         state.file = Some(Arc::clone(&handle));
@@ -312,17 +309,15 @@ impl TargetFile {
 
     /// The same file, opened for direct writes and allocated first. A direct write that allocates
     /// takes an exclusive lock on the file, so only one would be under way at a time.
-    fn open_direct(&self, file: &File) -> io::Result<Option<File>> {
+    fn open_direct(&self, file: File) -> io::Result<DirectFile> {
         if self.bytes < DIRECT_FILE_BYTES_MIN {
-            return Ok(None);
+            return Ok(DirectFile::cached(file));
         }
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let mut options = OpenOptions::new();
-        let direct = options.write(true).custom_flags(libc::O_DIRECT).open(path);
-        match direct {
-            Ok(direct) => Ok(allocate(file, self.bytes)?.then_some(direct)),
-            Err(_) => Ok(None),
+        let file = DirectFile::open(file);
+        if file.is_direct() && !allocate(file.file(), self.bytes)? {
+            return Ok(file.into_cached());
         }
+        Ok(file)
     }
 
     /// Counts written bytes, and closes the file when it has all of its bytes.
@@ -351,7 +346,7 @@ impl TargetFile {
         }
         // Nothing was written to a file that was never made: it stays a hole.
         let handle = self.opened(made)?;
-        let file = &handle.file;
+        let file = handle.file.file();
         self.state
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -367,40 +362,23 @@ impl TargetFile {
 }
 
 impl Handle {
-    /// Writes whole blocks directly, and the rest through the cache.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         if let Some(changed) = &self.over {
-            let written = existing::write_differing(&self.file, offset, bytes)?;
+            let written = existing::write_differing(self.file.file(), offset, bytes)?;
             changed.bytes.fetch_add(written, Ordering::Relaxed);
             return Ok(());
         }
-        let Some(direct) = &self.direct else {
-            return self.file.write_all_at(bytes, offset);
-        };
-        let aligned = offset.is_multiple_of(BLOCK_BYTES as u64)
-            && bytes.as_ptr().addr().is_multiple_of(BLOCK_BYTES);
-        let blocks = if aligned {
-            bytes.len() - bytes.len() % BLOCK_BYTES
-        } else {
-            0
-        };
-        let (whole, rest) = bytes.split_at(blocks);
-        if direct.write_all_at(whole, offset).is_err() {
-            // Direct writes do not work on this file system, or not now. If the disk is at fault,
-            // this call fails too.
-            self.file.write_all_at(whole, offset)?;
-        }
-        self.file.write_all_at(rest, offset + blocks as u64)
+        self.file.write_all_at(bytes, offset)
     }
 
     /// Gives back the blocks of a hole, if they were allocated. They read as zeros in any case.
     fn punch(&self, offset: u64, bytes: u64) -> io::Result<()> {
         if let Some(changed) = &self.over {
-            let cleared = existing::clear_differing(&self.file, offset, bytes)?;
+            let cleared = existing::clear_differing(self.file.file(), offset, bytes)?;
             changed.bytes.fetch_add(cleared, Ordering::Relaxed);
-        } else if self.direct.is_some() {
+        } else if self.file.is_direct() {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            rustix::fs::fallocate(&self.file, flags, offset, bytes).unwrap_or_default();
+            rustix::fs::fallocate(self.file.file(), flags, offset, bytes).unwrap_or_default();
         }
         Ok(())
     }

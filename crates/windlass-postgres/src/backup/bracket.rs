@@ -21,7 +21,7 @@ use super::owner_name;
 use super::paused::ChangedFiles;
 use super::status::StatusSegments;
 use super::survey::{survey, unlisted};
-use crate::cluster::{Cluster, ask, ask_tablespaces, open};
+use crate::cluster::{Cluster, ask_tablespaces};
 use crate::control::Control;
 use crate::error::PostgresError;
 use crate::facts::{ChecksumFacts, ClusterFacts, DatabaseFacts, KIND, Tablespace};
@@ -79,15 +79,16 @@ pub struct BracketEnd {
 }
 
 impl Cluster {
-    /// Begins a window in a session of its own. It waits for a checkpoint, which is made at once if
-    /// it is `fast`, and else spares the disks.
+    /// Begins a window. It waits for a checkpoint, which is made at once if it is `fast`, and else
+    /// spares the disks. The session is closed with the window's end; whoever asks the cluster
+    /// meanwhile or afterwards opens another one.
     pub fn begin_bracket(
         &mut self,
         (label, fast): (&str, bool),
         cancel: &Cancel,
     ) -> Result<Bracket, PostgresError> {
-        let mut session = open(&self.conninfo)?;
-        let cluster = ask(&mut session)?;
+        let mut session = self.take_session()?;
+        let cluster = self.facts.clone();
         let mut warnings = super::foreseen::of_configuration(&cluster);
         if let Err(reason) = session.pin_wal() {
             warnings.push(Warning::WalNotPinned { reason });

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use super::bracket::{BracketFiles, facts_of};
-use crate::cluster::{Cluster, ask, ask_tablespaces, open};
+use crate::cluster::{Cluster, ask_tablespaces};
 use crate::control::Control;
 use crate::error::PostgresError;
 use crate::facts::{ClusterFacts, DatabaseFacts, Tablespace};
@@ -66,10 +66,11 @@ impl ChangedFiles {
 }
 
 impl Cluster {
-    /// Pins the log of a primary, in a session of its own.
+    /// Pins the log of a primary. The session is closed with the value; whoever asks the cluster
+    /// afterwards opens another one.
     pub fn pin(&mut self) -> Result<Pinned, PostgresError> {
-        let mut session = open(&self.conninfo)?;
-        let cluster = ask(&mut session)?;
+        let mut session = self.take_session()?;
+        let cluster = self.facts.clone();
         let mut warnings = super::foreseen::of_configuration(&cluster);
         if let Err(reason) = session.pin_wal() {
             warnings.push(Warning::WalNotPinned { reason });

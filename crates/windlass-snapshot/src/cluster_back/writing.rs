@@ -9,8 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use windlass_engine::Cancel;
 use windlass_engine::media::{FileEntry, FileKind, fitted};
+use windlass_engine::{Cancel, DirectFile};
 use windlass_postgres::Control;
 use windlass_sqlite::SharedExtents;
 
@@ -18,14 +18,11 @@ use super::kept::{self, Kept, Pages};
 use super::open_to_write;
 use super::target::{Part, Target};
 use super::tree::{self, Tree};
-use crate::behind::{Behind, Block};
+use crate::behind::{BLOCK_BYTES, Behind, Block};
 use crate::error::{Doing, SnapshotError};
 use crate::hook::Keeper;
 use crate::revert::Reverted;
 use crate::undo::{PageRuns, UndoWriter};
-
-/// Bytes that are compared at a time: a multiple of every page size.
-const BLOCK_BYTES: u32 = 1 << 20;
 
 /// Compares and writes the pages of a cluster.
 pub(super) struct Writing<'a> {
@@ -47,7 +44,7 @@ impl<'a> Writing<'a> {
         if let Some(keeper) = &mut keeper {
             keeper.begin();
         }
-        let block = || vec![0; BLOCK_BYTES as usize];
+        let block = || vec![0; BLOCK_BYTES];
         Self {
             data,
             keeper,
@@ -107,7 +104,7 @@ impl<'a> Writing<'a> {
             .into_iter()
             .min()
             .flatten();
-        let (last, block) = (self.pages(entry.bytes), BLOCK_BYTES / self.page_bytes);
+        let (last, block) = (self.pages(entry.bytes), self.pages(BLOCK_BYTES as u64));
         let mut first = 0;
         while first < last {
             cancel.check()?;
@@ -215,9 +212,9 @@ impl<'a> Writing<'a> {
         target: &mut Target,
     ) -> Result<(), SnapshotError> {
         let at: Arc<Path> = tree::at(self.data, &entry.path).into();
-        let file = Arc::new(open_to_write(&at)?);
+        let file = Arc::new(DirectFile::cached(open_to_write(&at)?));
         let was = kept.tree().get(&entry.path).map_or(0, |was| was.bytes);
-        self.cut(&file, &at, entry.bytes)?;
+        self.cut(file.file(), &at, entry.bytes)?;
         let last = self.pages(entry.bytes);
         let old = self.pages(was).min(last);
         if let Some(number) = kept.pages().first(&entry.path) {
@@ -232,11 +229,11 @@ impl<'a> Writing<'a> {
     /// Writes pages of the target, a block at a time.
     fn put_all(
         &mut self,
-        at: (&Arc<File>, &Arc<Path>),
+        at: (&Arc<DirectFile>, &Arc<Path>),
         (entry, mut pages): (&FileEntry, Range<u32>),
         target: &mut Target,
     ) -> Result<(), SnapshotError> {
-        let block = BLOCK_BYTES / self.page_bytes;
+        let block = self.pages(BLOCK_BYTES as u64);
         while !pages.is_empty() {
             let count = block.min(pages.end - pages.start);
             self.put(at, (entry, pages.start, count), target)?;
@@ -248,23 +245,24 @@ impl<'a> Writing<'a> {
     /// Writes pages of the target.
     fn put(
         &mut self,
-        (file, at): (&Arc<File>, &Arc<Path>),
+        (file, at): (&Arc<DirectFile>, &Arc<Path>),
         (entry, first, count): (&FileEntry, u32, u32),
         target: &mut Target,
     ) -> Result<(), SnapshotError> {
         let (offset, end) = (self.offset(first), self.offset(first + count));
         let padded = fitted::<usize, _>(end - offset);
         let behind = self.behind.get_or_insert_with(Behind::start);
-        let mut bytes = behind.buffer(padded);
+        let mut bytes = behind.memory()?;
+        bytes.set_len(padded);
         let [_, base, _] = &mut self.blocks;
         let part = Part {
             base: &mut base[..padded],
             target: &mut bytes,
         };
         target.read(&entry.path, (first, self.page_bytes), part)?;
-        bytes.truncate(fitted(end.min(entry.bytes) - offset));
+        bytes.set_len(fitted(end.min(entry.bytes) - offset));
         if let Some(keeper) = &mut self.keeper {
-            keeper.keep(file, offset, end).doing("read", at)?;
+            keeper.keep(file.file(), offset, end).doing("read", at)?;
         }
         self.written += count;
         behind.write(Block {

@@ -126,7 +126,10 @@ def rebuilt(group, wanted, parities, stripes):
             lost.append((offset, size, crc, stripe))
     rows, sums = [], []
     for parity in parities:
-        (start, size, crc), _ = parity.groups[number]
+        known = parity.groups[number:number + 1]
+        if not known or known[0][1] != members:
+            continue  # it was computed anew, with other groups
+        (start, size, crc), _ = known[0]
         total = parity.read(start, size)
         if len(rows) == len(lost) or crc32c(total) != crc:
             continue

@@ -13,7 +13,7 @@
 //! - Nothing is removed but what is proven unsealed: a stripe whose header is whole and whose end
 //!   was read and is no seal, nor the remains of one; and the sealed siblings of such a stripe. A
 //!   read that failed, damage, a version that is not known and a limit prove nothing.
-//! - Runs give names only when all seals are durable. A set of which one stripe has its name was
+//! - Runs give names only when all seals are durable. A set of which one device has its name was
 //!   sealed, whatever the others look like now.
 //! - Only regular files are opened, and no open waits.
 
@@ -111,13 +111,15 @@ fn settle(stripe: Leftover, metadata_limit: u64) -> std::io::Result<Vec<CleanedU
     let never = !stripe.sealed || siblings.iter().any(unsealed);
     let left = |why: String| Ok(vec![CleanedUp::Left(stripe.path.clone(), why)]);
     let named = siblings.iter().find_map(|it| match it {
-        Sibling::Named(path) => Some(path.display()),
+        Sibling::Named(path) => Some(path.clone()),
         _ => None,
     });
+    let named = named.or_else(|| parity::named_beside(&stripe));
     if never {
         return match named {
             Some(path) => left(format!(
-                "it is not sealed any more, although its set was: {path} has its name"
+                "it is not sealed any more, although its set was: {} has its name",
+                path.display()
             )),
             None => remove_all(stripe, siblings),
         };

@@ -17,18 +17,22 @@ use std::sync::Arc;
 use windlass_media::{KeyFile, SetId, fitted};
 
 use crate::cancel::Cancel;
-use crate::check::{Survey, verify};
+use crate::check::{Damage, Survey, verify};
 use crate::durable;
 use crate::error::{DeviceOperation, EngineError};
 use crate::options::BufferRequest;
 use crate::restore::RestoreOptions;
-use crate::set::{Device, Devices, FoundSet, Rebuilder, find_devices, key_file_of, removal};
+use crate::set::{
+    Device, Devices, FoundSet, Rebuilder, find_devices, hold_path, key_file_of, removal,
+};
 use crate::storage::{Kept, Storage};
 use crate::stripe_name::is_partial;
 use write::{Fresh, Known, Writing, Written};
 
 /// The mode of a file of envelopes.
 const KEYS_MODE: u32 = 0o600;
+/// Longest file that holds a set.
+const HOLD_BYTES_MAX: u64 = 65_536;
 
 /// A device that was written anew.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -81,6 +85,7 @@ pub fn repair_set(
     let (set, count) = (devices.set, devices.all().count());
     let mut job = Job {
         storage,
+        further,
         limit,
         cancel,
         each,
@@ -132,11 +137,10 @@ impl Devices {
         self.stripes.iter().chain(&self.parities)
     }
 
-    /// Where each device is, or is to be.
+    /// The names of the devices that are there. In the place of another may be one of another set.
     fn own_names(&self) -> Vec<PathBuf> {
-        self.all()
-            .map(|device| write::own_name(&device.path))
-            .collect()
+        let there = self.all().filter(|device| device.is_there);
+        there.map(|device| write::own_name(&device.path)).collect()
     }
 
     /// Gives their names to devices that a cut-off run left without. False if there are none.
@@ -172,6 +176,15 @@ fn kept(storage: &dyn Storage, devices: &Devices) -> Result<Vec<Kept>, EngineErr
         kept.map_err(|source| crate::error::read_error(&device.path, 0, source))
     });
     kept.collect()
+}
+
+/// The content of a small file; none if it cannot be read.
+fn document(storage: &dyn Storage, path: &Path) -> Option<Vec<u8>> {
+    let opened = storage.open(path).ok()?;
+    let bytes = opened.length().ok().filter(|it| *it <= HOLD_BYTES_MAX)?;
+    let mut text = vec![0; fitted(bytes)];
+    opened.read_exact_at(0, &mut text).ok()?;
+    Some(text)
 }
 
 /// Devices that can be opened, and that have damaged parts.
@@ -215,6 +228,7 @@ impl Damaged {
 
 struct Job<'a> {
     storage: &'a dyn Storage,
+    further: &'a [PathBuf],
     limit: u64,
     cancel: &'a Cancel,
     each: &'a mut dyn FnMut(&Path, &str),
@@ -235,9 +249,28 @@ impl Job<'_> {
             let writing = Writing::begin(self.storage, devices, (&device.path, device.is_there))?;
             let written = writing.stripe(&devices.rebuilder, stripe, self.cancel)?;
             self.keys(devices, &written.path)?;
+            self.hold(devices, &written.path)?;
             self.done((stripe + 1, false), fault, written);
         }
         Ok(())
+    }
+
+    /// What holds the set lies beside each device, so the new one needs it, too.
+    fn hold(&self, devices: &Devices, path: &Path) -> Result<(), EngineError> {
+        let beside = |path: &Path| hold_path(path.parent().unwrap_or(Path::new("")), devices.set);
+        let own = beside(path);
+        let is_there = |hold: &PathBuf| self.storage.look(hold).is_ok();
+        let mut holds = devices.all().map(|device| beside(&device.path));
+        if is_there(&own) {
+            return Ok(());
+        }
+        let Some(other) = holds.find(is_there) else {
+            return Ok(());
+        };
+        // One that cannot be read holds all the same.
+        let text = document(self.storage, &other).unwrap_or_default();
+        let written = self.storage.write(&own, &text);
+        written.map_err(write::fault(DeviceOperation::Write, &own))
     }
 
     /// Newer envelopes of an encrypted set lie beside each stripe, so the new one needs them, too.
@@ -252,12 +285,7 @@ impl Job<'_> {
         };
         let path = path.with_file_name(KeyFile::name(devices.set));
         let written = durable::write(&path, &file.encode()?, KEYS_MODE);
-        written.map_err(|source| EngineError::DeviceIo {
-            operation: DeviceOperation::Write,
-            device: path.to_string_lossy().into_owned(),
-            offset: 0,
-            source,
-        })
+        written.map_err(write::fault(DeviceOperation::Write, &path))
     }
 
     /// Writes files with parity anew.
@@ -281,6 +309,7 @@ impl Job<'_> {
                 true => writing.parity(parity, &Known(rebuilder), self.cancel)?,
                 false => writing.parity(parity, &Fresh(rebuilder), self.cancel)?,
             };
+            self.hold(devices, &written.path)?;
             let stripes: u16 = fitted(devices.stripes.len());
             self.done((stripes + parity + 1, true), fault, written);
         }
@@ -288,9 +317,13 @@ impl Job<'_> {
     }
 
     /// Refuses to compute parity anew if the stripes are damaged: then it would be of wrong bytes.
+    /// They can be checked only together with the sets on which they build, whose own damage does
+    /// not matter.
     fn check_stripes(&self, devices: &Devices) -> Result<(), EngineError> {
         let stripes: Vec<_> = devices.stripes.iter().map(|it| it.path.clone()).collect();
-        let survey = Survey::among(self.storage, &stripes, &[], self.limit)?;
+        let survey = Survey::among(self.storage, &stripes, self.further, self.limit)?;
+        let own = survey.set().stripes().iter();
+        let own: Vec<_> = own.map(|it| it.location().to_string_lossy()).collect();
         let plan = BufferRequest::default().plan(stripes.len(), 1)?;
         let options = RestoreOptions {
             plan,
@@ -299,10 +332,12 @@ impl Job<'_> {
             pacing: None,
         };
         let options = options.fit(survey.set())?;
-        let found = verify(&survey, &options, &Arc::default(), self.cancel)?;
-        match found.damage.damage.first() {
-            None => Ok(()),
-            Some(_) => Err(devices.beyond()),
+        let found = verify(&survey, &options, &Arc::default(), self.cancel)?.damage;
+        let is_own = |it: &Damage| it.stripe == 0 || own.iter().any(|own| *own == it.location);
+        let is_all_listed = found.damage_count == found.damage.len() as u64;
+        match is_all_listed && !found.damage.iter().any(is_own) {
+            true => Ok(()),
+            false => Err(devices.beyond()),
         }
     }
 

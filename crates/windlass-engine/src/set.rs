@@ -33,6 +33,7 @@ pub(crate) use bases::Search;
 pub(crate) use ends::{Ends, check_same_footer, check_same_stripe};
 pub use found::FoundSet;
 use identity::identity_of_stripe;
+pub(crate) use identity::set_of_device;
 pub use lineage::{Ancestor, Lineage};
 pub(crate) use noted::note_all;
 pub(crate) use parity::file::{ParityFile, header_of, is_parity_file, parity_header};

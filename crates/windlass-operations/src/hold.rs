@@ -1,6 +1,6 @@
 //! Holds: sets that must stay, whatever the rules of retention say.
 //!
-//!   SETID.hold beside its stripes, in each directory
+//!   SETID.hold beside its devices, stripes and parity, in each directory
 //!
 //! A set is never rewritten, so what holds it lies beside it. While the hold is written the set is
 //! kept like one that is read: a run that removes sets sees either the reader or the hold.
@@ -11,13 +11,14 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use windlass_engine::media::{SetId, fitted};
-use windlass_engine::{DeviceOperation, EngineError, OpenStripe, SetEntry, hold_path, to_json};
+use windlass_engine::{DeviceOperation, EngineError, FoundSet, SetEntry, hold_path, to_json};
 
 use crate::caller::Caller;
 use crate::devices::STORAGE;
 use crate::error::OperationError;
 use crate::places::{self, SetRequest};
 use crate::privilege;
+use crate::stored::is_missing;
 
 /// Longest hold that is read.
 const BYTES_MAX: u64 = 65_536;
@@ -43,7 +44,7 @@ pub struct Hold {
 }
 
 /// What was held or released.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct HoldOutcome {
     /// The set.
     pub set_id: SetId,
@@ -53,6 +54,10 @@ pub struct HoldOutcome {
     pub elsewhere: Vec<(SetId, PathBuf)>,
     /// Where the hold is, or was. None if there was nothing to release.
     pub files: Vec<PathBuf>,
+    /// Directories of the set that are not there. A hold in one of them is as it was.
+    pub absent: Vec<PathBuf>,
+    /// Where the hold could not be written or removed, and why.
+    pub failed: Vec<(PathBuf, EngineError)>,
 }
 
 /// Holds a set, or releases it.
@@ -66,46 +71,63 @@ pub fn hold(caller: &Caller, request: &HoldRequest) -> Result<HoldOutcome, Opera
         privilege::become_user(caller.process, uid, gid)?;
     }
     let set = found.open()?;
-    let stripes = set.stripes().iter().map(OpenStripe::location);
-    let directories: BTreeSet<_> = stripes.filter_map(Path::parent).collect();
+    let directories = directories_of(&set);
     let bases = set.links().skip(1).flat_map(|base| {
-        let places = base.stripes().iter().map(|one| one.location().parent());
-        places.flatten().map(|place| (base.set_id(), place))
+        let places = directories_of(base).into_iter();
+        places.map(|place| (base.set_id(), place))
     });
     let elsewhere: BTreeSet<_> = bases
         .filter(|(_, place)| !directories.contains(place))
-        .map(|(base, place)| (base, place.to_owned()))
         .collect();
-    let paths = directories
+    let (absent, there): (Vec<_>, Vec<_>) = directories
         .into_iter()
-        .map(|one| hold_path(one, set.set_id()));
+        .partition(|one| !one.as_os_str().is_empty() && is_missing(one));
+    let paths = there.iter().map(|one| hold_path(one, set.set_id()));
     let mut files: Vec<_> = paths.collect();
     if request.release {
         files.retain(|path| STORAGE.look(path).is_ok());
     }
-    let hold = Hold {
-        reason: request.reason.clone(),
-        since: Timestamp::now().to_string(),
-    };
-    let text = to_json(&hold).to_string();
-    for path in &files {
-        let (operation, done) = match request.release {
-            true => (DeviceOperation::Remove, STORAGE.remove(path)),
-            false => (DeviceOperation::Write, STORAGE.write(path, text.as_bytes())),
-        };
-        done.map_err(|source| EngineError::DeviceIo {
-            operation,
-            device: path.display().to_string(),
-            offset: 0,
-            source,
-        })?;
-    }
+    let failed = change(&files, request);
+    files.retain(|path| failed.iter().all(|(other, _)| other != path));
     Ok(HoldOutcome {
         set_id: set.set_id(),
         elsewhere: elsewhere.into_iter().collect(),
         bases: set.links().skip(1).map(|set| set.set_id()).collect(),
         files,
+        absent,
+        failed,
     })
+}
+
+/// The directories in which devices of a set are, or were.
+fn directories_of(set: &FoundSet) -> BTreeSet<PathBuf> {
+    let devices = set.devices().into_iter();
+    let directories = devices.filter_map(|path| path.parent().map(Path::to_owned));
+    directories.collect()
+}
+
+/// Writes or removes each of these holds, also if one of them cannot be. Returns those.
+fn change(files: &[PathBuf], request: &HoldRequest) -> Vec<(PathBuf, EngineError)> {
+    let hold = Hold {
+        reason: request.reason.clone(),
+        since: Timestamp::now().to_string(),
+    };
+    let text = to_json(&hold).to_string();
+    let one = |path: &PathBuf| {
+        let (operation, done) = match request.release {
+            true => (DeviceOperation::Remove, STORAGE.remove(path)),
+            false => (DeviceOperation::Write, STORAGE.write(path, text.as_bytes())),
+        };
+        let source = done.err()?;
+        let error = EngineError::DeviceIo {
+            operation,
+            device: path.display().to_string(),
+            offset: 0,
+            source,
+        };
+        Some((path.clone(), error))
+    };
+    files.iter().filter_map(one).collect()
 }
 
 /// What holds a set of a list, if something does. A hold that cannot be read holds all the same.

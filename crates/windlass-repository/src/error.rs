@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::KeyFault;
+use windlass_engine::durable::is_full;
 use windlass_media::FormatError;
 use windlass_postgres::{Lsn, PostgresError, Timeline};
 
@@ -229,6 +230,11 @@ impl RepositoryError {
     /// Whether a file or an object is not there any more.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Whether the disk, or what its user may have of it, is full.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_full(source))
     }
 
     /// Whether an object cannot be read because there is no key to it.

@@ -93,7 +93,17 @@ pub fn push(request: &PushRequest) -> Result<Pushed, RepositoryError> {
 fn push_segment(request: &PushRequest) -> Result<Pushed, RepositoryError> {
     match check(request)? {
         Checked::There(_, object, place) => place.sync_names(&object).map(|()| Pushed::Already),
-        Checked::New(group) => group.store(request).map(|(_, pushed)| pushed),
+        Checked::New(group) => {
+            let is_alone = group.segments.len() == 1;
+            match group.store(request) {
+                // What the server hands over may have room where others with it have none.
+                Err(error) if error.is_full() && !is_alone => push_segment(&PushRequest {
+                    look_ahead: LookAhead(1),
+                    ..request.clone()
+                }),
+                stored => stored.map(|(_, pushed)| pushed),
+            }
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::error::EngineError;
 use crate::set::places::where_it_may_be;
 use crate::set::{Ends, parity_header};
 use crate::storage::Files;
-use crate::stripe_name::{PARTIAL_SUFFIX, STRIPE_SUFFIX, is_partial, partial_path};
+use crate::stripe_name::{PARTIAL_SUFFIX, is_partial, partial_path, set_part};
 
 /// The first bytes of a seal, and where the set's id stands in it.
 const SEAL_MAGIC: &[u8] = b"WNDLSEAL";
@@ -151,20 +151,7 @@ fn locked(file: File, path: &Path) -> Option<Locked<File>> {
 
 /// True for `shop-20261121T081500Z-1f0c9a2e.2of4.windlass.partial`, whatever comes before the id.
 fn has_our_name(path: &Path) -> bool {
-    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-    let number = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
-    let parts = name
-        .strip_suffix(PARTIAL_SUFFIX)
-        .and_then(|name| name.strip_suffix(STRIPE_SUFFIX))
-        .and_then(|name| name.rsplit_once('.'));
-    let Some((front, (index, count))) =
-        parts.and_then(|(front, stripe)| Some((front, stripe.split_once("of")?)))
-    else {
-        return false;
-    };
-    let id = front.rsplit_once('-').map_or("", |(_, id)| id);
-    let hex = id.len() == 8 && id.bytes().all(|it| it.is_ascii_hexdigit());
-    hex && number(index) && number(count)
+    is_partial(path) && set_part(path).is_some()
 }
 
 /// True when the file has the temporary form of the name that the stripe was to have. If a user

@@ -2,8 +2,8 @@
 //!
 //! A run ends its parity before it seals its stripes, and gives names when everything is sealed. So
 //! parity is removed if it was read that it has no end, or that a stripe of its set has no seal and
-//! none has its name. It gets its name if every stripe is sealed, or one has its name. What cannot
-//! be read proves nothing.
+//! no device has its name. It gets its name if every stripe is sealed, or a device has its name.
+//! What cannot be read proves nothing.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -38,7 +38,8 @@ pub(super) fn settle(path: &Path, limit: u64) -> io::Result<Option<CleanedUp>> {
         return Ok(None);
     };
     let stripes = stripes_of(&header, path);
-    let is_named = stripes.iter().any(|stripe| !is_partial(&stripe.path));
+    let is_named = stripes.iter().any(|stripe| !is_partial(&stripe.path))
+        || named_of(header.set_id, &header.parities, path).is_some();
     let is_unsealed = stripes.iter().any(|it| it.is_sealed == Some(false)) && !is_named;
     let sealed = stripes.iter().filter(|it| it.is_sealed == Some(true));
     let sealed: BTreeSet<u16> = sealed.map(|it| it.number).collect();
@@ -78,6 +79,18 @@ pub(super) fn remove_of(stripe: &Leftover) -> io::Result<Vec<CleanedUp>> {
         }
     }
     Ok(done)
+}
+
+/// The complete parity of a stripe's set, if it has its name. Then the set was sealed.
+pub(super) fn named_beside(stripe: &Leftover) -> Option<PathBuf> {
+    let (set, parities) = stripe.parities();
+    named_of(set, parities, &stripe.path)
+}
+
+fn named_of(set: SetId, parities: &[Vec<u8>], beside: &Path) -> Option<PathBuf> {
+    let beside = [beside.to_owned()];
+    let mut places = parities.iter().flat_map(|it| where_it_may_be(&beside, it));
+    places.find(|path| !is_partial(path) && is_of(path, set))
 }
 
 fn is_of(path: &Path, set: SetId) -> bool {

@@ -18,7 +18,7 @@ use crate::set::places::where_it_may_be;
 use crate::set::removal::{Beside, Removal};
 use crate::storage::{PlaceFile, Storage};
 use crate::stripe_name::is_partial;
-use parity::{gather_parity, judged, parities, places_of_parity};
+use parity::{gather_parity, holds_elsewhere, judged, parities, places_of_parity};
 
 /// Longest word that a list keeps from a database's facts.
 const WORD_BYTES_MAX: usize = 4096;
@@ -86,6 +86,8 @@ pub fn list_sets(
             });
             continue;
         }
+        let held = holds_elsewhere((storage, places), set_id, &gathered);
+        beside.holds.entry(set_id).or_default().extend(held);
         beside.add(&mut list, gathered.entry(storage, set_id, broken, limit));
     }
     show_bases(&mut list);
@@ -272,11 +274,13 @@ impl Gathered {
 
     /// Takes out the unfinished stripes that are also there as sealed ones. The sealed stripe
     /// proves that the set was completed, whatever such a copy is. If a set with parity was
-    /// completed, any unfinished stripe is of a repair.
+    /// completed, any unfinished stripe is of a repair: runs give names when all is sealed.
     fn take_unfinished_copies(&mut self) -> Vec<PathBuf> {
         let sealed = self.stripes.iter().filter(|one| one.fault.is_none());
-        let is_named = |one: &Stripe| !is_partial(&one.file.location);
-        let is_repaired = !self.parities.is_empty() && sealed.clone().any(is_named);
+        let is_named = |file: &PlaceFile| !is_partial(&file.location);
+        let mut whole = self.parities.iter().filter(|one| one.is_whole);
+        let is_repaired = whole.any(|one| is_named(&one.file))
+            || !self.parities.is_empty() && sealed.clone().any(|one| is_named(&one.file));
         let sealed: Vec<_> = sealed.map(|one| one.index).collect();
         let is_copy =
             |one: &mut Stripe| one.is_unfinished() && (is_repaired || sealed.contains(&one.index));

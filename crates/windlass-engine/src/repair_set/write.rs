@@ -13,7 +13,7 @@ use crate::device::{Device, FileDevice, FileDeviceOptions, holds_nothing, is_str
 use crate::durable::{self, Locked, NameError};
 use crate::error::{DeviceOperation, EngineError};
 use crate::parity_file::ParityLayout;
-use crate::set::{Devices, Rebuilder, parity_header, set_of_stripe};
+use crate::set::{Devices, Rebuilder, set_of_device};
 use crate::storage::{Files, Lies, Storage};
 use crate::stripe_name::{is_partial, partial_path};
 
@@ -203,7 +203,7 @@ fn exactly(
 fn make_way(path: &Path, set: SetId) -> Result<(), EngineError> {
     let partial = partial_path(path);
     for there in [path, &partial] {
-        match set_of_stripe(&Files, there).or_else(|| set_of_parity(there)) {
+        match set_of_device(&Files, there) {
             Some(other) if other != set => {
                 return Err(EngineError::RepairOtherSet {
                     path: there.to_owned(),
@@ -221,11 +221,6 @@ fn make_way(path: &Path, set: SetId) -> Result<(), EngineError> {
         true => move_away(&partial).map(drop),
         false => name(&partial),
     }
-}
-
-fn set_of_parity(path: &Path) -> Option<SetId> {
-    let (header, _) = parity_header(&Files, path).ok()?;
-    Some(header.set_id)
 }
 
 /// Moves a file away that does not begin as a device does, so the new one would not replace it.
@@ -262,7 +257,7 @@ fn damaged_names(path: &Path) -> impl Iterator<Item = PathBuf> {
 
 /// Whether a file says that it is a device of a set.
 fn is_of(path: &Path, set: SetId) -> bool {
-    set_of_stripe(&Files, path) == Some(set)
+    set_of_device(&Files, path) == Some(set)
 }
 
 /// The name that a device has when it is complete.
@@ -288,7 +283,10 @@ fn locked(path: &Path) -> std::io::Result<Locked<std::fs::File>> {
     Locked::take(open_regular(path)?)
 }
 
-fn fault(operation: DeviceOperation, path: &Path) -> impl FnOnce(std::io::Error) -> EngineError {
+pub(super) fn fault(
+    operation: DeviceOperation,
+    path: &Path,
+) -> impl FnOnce(std::io::Error) -> EngineError {
     move |source| EngineError::DeviceIo {
         operation,
         device: path.to_string_lossy().into_owned(),

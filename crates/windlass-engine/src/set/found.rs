@@ -250,6 +250,15 @@ impl FoundSet {
         files.map(|it| (it.number(), it.location.clone())).collect()
     }
 
+    /// Where each device of this set is, or was written, stripes first. Those that are lost are
+    /// among them.
+    pub fn devices(&self) -> Vec<PathBuf> {
+        let stripes = self.stripes.iter().map(|stripe| stripe.location());
+        let parities = self.rebuilder.iter().flat_map(|it| it.parity_paths());
+        let stripes = stripes.map(ToOwned::to_owned);
+        stripes.chain(parities.cloned()).collect()
+    }
+
     /// The devices of this set that are missing or cannot be opened, although it can be read.
     pub fn lost(&self) -> Vec<LostDevice> {
         let mends = self.rebuilder.as_ref().map(|it| it.mends());

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use windlass_media::{SetId, StripeIndex};
+use windlass_media::{ParityEnd, SEAL_BYTES, SetId, StripeIndex};
 
 use super::ends::Ends;
 use super::parity::file::header_of;
@@ -24,4 +24,16 @@ pub(crate) fn identity_of_stripe(
     let (header, _) = header_of(&ends).ok()?;
     let number = header.stripe_count() + header.parity;
     Some((header.set_id, StripeIndex(number)))
+}
+
+/// The set of a stripe or of a file with parity. Its beginning says it, or its end.
+pub(crate) fn set_of_device(storage: &dyn Storage, location: &Path) -> Option<SetId> {
+    if let Some((set, _)) = identity_of_stripe(storage, location) {
+        return Some(set);
+    }
+    let ends = Ends::open(storage, location).ok()?;
+    let offset = ends.bytes.checked_sub(SEAL_BYTES as u64)?;
+    let mut record = [0; SEAL_BYTES];
+    ends.device.read_exact_at(offset, &mut record).ok()?;
+    ParityEnd::set_of(&record).ok()
 }

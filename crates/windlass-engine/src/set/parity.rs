@@ -11,12 +11,15 @@
 //! - Everything that was rebuilt is noted, so that nobody takes the set for a whole one.
 
 mod cache;
+mod choice;
 pub(crate) mod file;
 mod find;
 mod mended;
+mod model;
 mod notes;
 pub(crate) mod rebuild;
 
-pub(crate) use find::{Device, Devices, find_devices, mended, rebuilder_of, stripes_of};
+pub(crate) use find::{Device, Devices, find_devices, mended, rebuilder_of};
+pub(crate) use model::stripes_of;
 pub use notes::{LostDevice, Mends, RebuiltPart};
 pub use rebuild::Rebuilder;

@@ -1,6 +1,6 @@
 //! Finds stripes in the places that the user named.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use windlass_media::{Footer, ParityHeader, SetDescription, SetId, StripeHeader};
@@ -149,10 +149,13 @@ pub(crate) fn where_it_may_be(siblings: &[PathBuf], location: &[u8]) -> Vec<Path
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
     let written = PathBuf::from(OsStr::from_bytes(location));
-    let beside = siblings.iter().filter_map(|sibling| {
-        let directory = sibling.parent().unwrap_or(Path::new("."));
-        written.file_name().map(|name| directory.join(name))
-    });
+    // Many siblings may lie in one directory.
+    let mut seen = BTreeSet::new();
+    let directories = siblings
+        .iter()
+        .map(|it| it.parent().unwrap_or(Path::new(".")));
+    let directories = directories.filter(|directory| seen.insert(*directory));
+    let beside = directories.filter_map(|it| written.file_name().map(|name| it.join(name)));
     let mut places: Vec<_> = beside.collect();
     let partial = partial_path(&written);
     places.extend([written, partial]);

@@ -30,6 +30,8 @@ mod nul;
 mod pages;
 mod parity;
 mod parity_groups;
+mod parity_kinds;
+mod parity_repair;
 mod place;
 mod plain_names;
 mod readers;

@@ -13,16 +13,16 @@ use windlass_testkit::sets::flip;
 use crate::support::*;
 
 /// A set with parity, each device in a directory of its own.
-struct Fixture {
-    dir: tempfile::TempDir,
+pub struct Fixture {
+    pub dir: tempfile::TempDir,
     tree: Tree,
-    devices: Vec<PathBuf>,
-    content: Vec<Vec<u8>>,
+    pub devices: Vec<PathBuf>,
+    pub content: Vec<Vec<u8>>,
 }
 
 /// How a device is lost.
 #[derive(Clone, Copy, Debug)]
-enum Loss {
+pub enum Loss {
     /// Its file is gone.
     Missing,
     /// Its beginning, its end and every tenth page are noise.
@@ -32,7 +32,7 @@ enum Loss {
 }
 
 impl Fixture {
-    fn new(devices: usize, parities: u16, codec: Codec) -> Self {
+    pub fn new(devices: usize, parities: u16, codec: Codec) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let tree = mixed_tree(devices as u64 * 7 + u64::from(parities));
         let setup = Setup {
@@ -50,14 +50,14 @@ impl Fixture {
     }
 
     /// Makes every device what it was.
-    fn whole(&self) -> &Self {
+    pub fn whole(&self) -> &Self {
         for (path, content) in self.devices.iter().zip(&self.content) {
             write(path, content);
         }
         self
     }
 
-    fn lose(&self, device: usize, loss: Loss) {
+    pub fn lose(&self, device: usize, loss: Loss) {
         let (path, content) = (&self.devices[device], &self.content[device]);
         match loss {
             Loss::Missing => fs::remove_file(path).unwrap(),
@@ -74,12 +74,12 @@ impl Fixture {
         }
     }
 
-    fn open(&self) -> Result<OpenSet, EngineError> {
+    pub fn open(&self) -> Result<OpenSet, EngineError> {
         OpenSet::open(&[self.dir.path().to_owned()], METADATA_LIMIT_DEFAULT)
     }
 
     /// Restores the set, and says what parity made up for.
-    fn restored(&self) -> Mends {
+    pub fn restored(&self) -> Mends {
         let into = tempfile::tempdir().unwrap();
         let set = self.open().unwrap();
         bring_back(&set, &into.path().join("restored")).unwrap();
@@ -87,13 +87,13 @@ impl Fixture {
         set.mends().unwrap()
     }
 
-    fn repaired(&self) -> RepairedSet {
+    pub fn repaired(&self) -> RepairedSet {
         repair(self.dir.path()).unwrap()
     }
 }
 
 /// Repairs the set in a directory.
-fn repair(dir: &Path) -> Result<RepairedSet, EngineError> {
+pub fn repair(dir: &Path) -> Result<RepairedSet, EngineError> {
     let limits = (METADATA_LIMIT_DEFAULT, &Cancel::new());
     repair_set(&Files, (&[dir.to_owned()], &[]), limits, &mut |_, _| {})
 }

@@ -59,6 +59,18 @@ impl ParityEnd {
         file_bytes: u64,
         header: &ParityHeader,
     ) -> Result<Self, FormatError> {
+        let end = Self::read(record)?;
+        end.check(file_bytes, header)?;
+        Ok(end)
+    }
+
+    /// The set of a file of which the header cannot be read any more. `record` is its last
+    /// [`SEAL_BYTES`] bytes.
+    pub fn set_of(record: &[u8]) -> Result<SetId, FormatError> {
+        Self::read(record).map(|end| end.set_id)
+    }
+
+    fn read(record: &[u8]) -> Result<Self, FormatError> {
         if record.len() != SEAL_BYTES {
             return Err(FormatError::Truncated(STRUCTURE));
         }
@@ -69,22 +81,20 @@ impl ParityEnd {
         let (parity, alignment) = (reader.u16()?, reader.u32()?);
         let set_id = SetId(reader.array()?);
         let (directory_offset, directory_bytes) = (reader.u64()?, reader.u64()?);
-        let (found_bytes, groups) = (reader.u64()?, reader.u64()?);
+        let (file_bytes, groups) = (reader.u64()?, reader.u64()?);
         let (directory_hash, set_root) = (reader.array()?, reader.array()?);
         reader.padding()?;
-        let end = Self {
+        Ok(Self {
             set_id,
             parity,
             alignment,
             directory_offset,
             directory_bytes,
             directory_hash,
-            file_bytes: found_bytes,
+            file_bytes,
             groups,
             set_root,
-        };
-        end.check(file_bytes, header)?;
-        Ok(end)
+        })
     }
 
     fn check(&self, file_bytes: u64, header: &ParityHeader) -> Result<(), FormatError> {

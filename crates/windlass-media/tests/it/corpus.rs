@@ -38,6 +38,24 @@ fn frame(number: u8, raw_bytes: usize, stored: &[u8]) -> Vec<u8> {
     [&[number], &(raw_bytes as u32).to_le_bytes()[..3], stored].concat()
 }
 
+/// The parts of a file with parity, as their target reads them.
+fn parity() -> [Vec<u8>; 4] {
+    use crate::parity::{AT, block, directory, end};
+    let header = crate::decoders::parity_header();
+    let end = windlass_media::ParityEnd {
+        set_id: header.set_id,
+        ..end()
+    };
+    let record = end.encode();
+    let part = |kind: u8, number: u64, bytes: &[u8]| [&[kind], &*at(number, bytes)].concat();
+    [
+        part(0, 0, &header.encode().unwrap()),
+        part(1, AT, &block().encode(&header).unwrap()),
+        part(2, 600, &directory().encode(&header)),
+        part(3, end.file_bytes, &record[record.len() - 512..]),
+    ]
+}
+
 /// A frame of two pages of a table, as its target reads it.
 fn laid_frame(codec: Codec) -> Vec<u8> {
     let (laid_bytes, raw_bytes, stored) = samples::laid_frame(codec);
@@ -56,7 +74,12 @@ fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         samples::stored(Codec::Lz4, &raw),
         samples::stored(Codec::Zstd(1), &raw),
     );
+    let [header, group_block, directory, end] = parity();
     vec![
+        ("parity", "header", header),
+        ("parity", "block", group_block),
+        ("parity", "directory", directory),
+        ("parity", "end", end),
         ("header", "two-stripes", samples::header().encode().unwrap()),
         ("header", "locked", encrypted::header().encode().unwrap()),
         ("key_file", "two", encrypted::key_file().encode().unwrap()),

@@ -4,8 +4,9 @@
 //! Where a checksum guards a structure it is made right first, or no made-up bytes would get past.
 
 use windlass_media::{
-    Codec, DataKey, Decoder, Facts, FileTable, Footer, FrameDecoder, FrameEntry, IndexBlock,
-    KeyFile, LAYOUT_STREAMS, PageFrame, SEAL_BYTES, Seal, SetCipher, SetId, StripeHeader, crc32c,
+    Codec, DataKey, Decoder, Facts, FileTable, Footer, FrameDecoder, FrameEntry, GroupBlock,
+    GroupDirectory, IndexBlock, KeyFile, LAYOUT_STREAMS, PageFrame, ParityEnd, ParityHeader,
+    SEAL_BYTES, Seal, SetCipher, SetId, StripeHeader, crc32c,
 };
 
 /// How many bytes the sections of a footer may decompress to, together.
@@ -17,7 +18,7 @@ const FRAME_BYTES: u32 = 1 << 20;
 pub type Decoding = (&'static str, fn(&[u8]));
 
 /// Every decoder.
-pub const TARGETS: [Decoding; 10] = [
+pub const TARGETS: [Decoding; 11] = [
     ("header", header),
     ("index_block", index_block),
     ("footer", footer),
@@ -28,6 +29,7 @@ pub const TARGETS: [Decoding; 10] = [
     ("laid_frame", laid_frame),
     ("key_file", key_file),
     ("encrypted", encrypted),
+    ("parity", parity),
 ];
 
 /// A file of envelopes. What was decoded must be the same after it is encoded and decoded again.
@@ -37,6 +39,61 @@ pub fn key_file(bytes: &[u8]) {
     reseal(&mut whole);
     if let Ok(file) = KeyFile::decode(&whole) {
         assert_eq!(file.encode().ok(), Some(whole));
+    }
+}
+
+/// The header that blocks, directories and ends are read with.
+pub fn parity_header() -> ParityHeader {
+    ParityHeader {
+        set_id: SetId([1; 16]),
+        parity: 1,
+        alignment: 512,
+        member_bytes: 4096,
+        created_nanos: 7,
+        stripes: vec![b"/a/s.1of4".to_vec(), b"/b/s.2of4".to_vec()],
+        parities: vec![b"/c/s.3of4".to_vec(), b"/d/s.4of4".to_vec()],
+    }
+}
+
+/// A part of a file with parity: a byte that says which part, eight that say where it lies or how
+/// long the file is, then the part.
+pub fn parity(bytes: &[u8]) {
+    let Some(([part, number @ ..], rest)) = bytes.split_first_chunk::<9>() else {
+        return;
+    };
+    let number = u64::from_le_bytes(*number);
+    let (header, mut rest) = (parity_header(), rest.to_vec());
+    match part % 4 {
+        0 => {
+            let Ok(length) = ParityHeader::encoded_bytes(&rest) else {
+                return;
+            };
+            rest.resize(length as usize, 0);
+            reseal(&mut rest);
+            if let Ok(header) = ParityHeader::decode(&rest) {
+                let again = header.encode().and_then(|it| ParityHeader::decode(&it));
+                assert_eq!(again, Ok(header));
+            }
+        }
+        1 => {
+            reseal(&mut rest);
+            if let Ok(block) = GroupBlock::decode(&rest, number, &header) {
+                let members = block.iter().map(|(_, members)| members.len());
+                assert_eq!(members.sum::<usize>(), block.members.len());
+            }
+        }
+        2 => {
+            if let Ok(directory) = GroupDirectory::decode(&rest, &header, METADATA_LIMIT) {
+                let block = directory.block_of((number % 3) as u16, number);
+                assert!(block.is_none_or(|it| it < directory.entries.len()));
+            }
+        }
+        _ => {
+            rest.resize(SEAL_BYTES, 0);
+            reseal(&mut rest);
+            let end = ParityEnd::decode(&rest, number, &header);
+            assert!(end.is_err() || ParityEnd::set_of(&rest) == Ok(header.set_id));
+        }
     }
 }
 

@@ -29,7 +29,7 @@ fn member(stripe: u16, offset: u64, bytes: u32) -> MemberEntry {
 }
 
 /// A block of two groups, the second without the first stripe. It stands at `AT`.
-fn block() -> GroupBlock {
+pub fn block() -> GroupBlock {
     let mut builder = GroupBlockBuilder::default();
     let group = |offset, bytes| GroupEntry {
         offset,
@@ -42,9 +42,9 @@ fn block() -> GroupBlock {
     builder.take(0, 512)
 }
 
-const AT: u64 = 512 + 1024 + 4096;
+pub const AT: u64 = 512 + 1024 + 4096;
 
-fn directory() -> GroupDirectory {
+pub fn directory() -> GroupDirectory {
     GroupDirectory {
         stripe_bytes: vec![512, 5120],
         entries: vec![GroupDirectoryEntry {
@@ -59,7 +59,7 @@ fn directory() -> GroupDirectory {
     }
 }
 
-fn end() -> ParityEnd {
+pub fn end() -> ParityEnd {
     ParityEnd {
         set_id: samples::SET,
         parity: 1,

@@ -1,7 +1,9 @@
 //! `windlass hold`: says that a set must stay, or that it need not any more.
 
-use serde_json::json;
-use windlass_operations::hold::{HoldRequest, hold};
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use windlass_operations::hold::{HoldOutcome, HoldRequest, hold};
 
 use crate::cli::{Global, Hold};
 use crate::exit::{Code, Failure};
@@ -26,44 +28,93 @@ pub fn run(global: &Global, arguments: &Hold) -> Result<Code, Failure> {
         release: arguments.release,
     };
     let outcome = hold(&caller, &request)?;
-    let id = outcome.set_id.to_string();
-    let is_nothing = outcome.files.is_empty();
     if global.json {
-        let bases: Vec<_> = outcome.bases.iter().map(ToString::to_string).collect();
-        let document = json!({
-            "set_id": id,
-            "held": !arguments.release,
-            "bases": bases,
-            "not_held": outcome.elsewhere.iter().map(|(base, _)| base.to_string()).collect::<Vec<_>>(),
-        });
-        output::line(&document.to_string());
+        output::line(&document(&outcome, arguments.release).to_string());
     } else if !global.quiet {
-        let (label, words) = match (arguments.release, outcome.bases.len() as u64) {
-            (true, _) if is_nothing => ("released", format!("set {id} was not held")),
-            (true, _) => (
-                "released",
-                format!("set {id}: the rules count for it again"),
-            ),
-            (false, 0) => ("held", format!("set {id} stays until it is released")),
-            (false, bases) => {
-                let bases = output::count(bases, "set");
-                let words = format!("set {id} stays until it is released, with {bases} below it");
-                ("held", words)
-            }
-        };
-        output::entry(label, &words, Tone::Good);
+        show(&outcome, arguments.release);
     }
-    if arguments.release || outcome.elsewhere.is_empty() {
-        return Ok(Code::Done);
+    Ok(warn(&outcome, arguments))
+}
+
+fn document(outcome: &HoldOutcome, release: bool) -> Value {
+    let bases: Vec<_> = outcome.bases.iter().map(ToString::to_string).collect();
+    let not_held = outcome.elsewhere.iter().map(|(base, _)| base.to_string());
+    let absent = outcome.absent.iter().map(|it| it.display().to_string());
+    let failed = outcome
+        .failed
+        .iter()
+        .map(|(it, _)| it.display().to_string());
+    json!({
+        "set_id": outcome.set_id.to_string(),
+        "held": !release || !outcome.failed.is_empty(),
+        "bases": bases,
+        "not_held": not_held.collect::<Vec<_>>(),
+        "absent": absent.collect::<Vec<_>>(),
+        "failed": failed.collect::<Vec<_>>(),
+    })
+}
+
+fn show(outcome: &HoldOutcome, release: bool) {
+    let id = outcome.set_id;
+    let is_nothing = outcome.files.is_empty();
+    let (label, words) = match (release, outcome.bases.len() as u64) {
+        (_, _) if !outcome.failed.is_empty() => return,
+        (true, _) if is_nothing => ("released", format!("set {id} was not held")),
+        (true, _) => (
+            "released",
+            format!("set {id}: the rules count for it again"),
+        ),
+        (false, 0) => ("held", format!("set {id} stays until it is released")),
+        (false, bases) => {
+            let bases = output::count(bases, "set");
+            let words = format!("set {id} stays until it is released, with {bases} below it");
+            ("held", words)
+        }
+    };
+    output::entry(label, &words, Tone::Good);
+}
+
+/// Says what was not done. Returns how the command ends.
+fn warn(outcome: &HoldOutcome, arguments: &Hold) -> Code {
+    let (is, done) = match arguments.release {
+        true => ("still held", "released"),
+        false => ("not held", "held"),
+    };
+    let names = |paths: &[PathBuf]| {
+        let directories = paths.iter().filter_map(|path| path.parent());
+        let names: Vec<_> = directories.map(|it| it.display().to_string()).collect();
+        names.join(", ")
+    };
+    for (path, error) in &outcome.failed {
+        let place = quoted(&names(std::slice::from_ref(path)));
+        output::degrade(&format!("the set is {is} in {place}: {error}"));
     }
-    for (base, place) in &outcome.elsewhere {
-        let (base, place) = (&base.to_string()[..8], quoted(&place.display().to_string()));
-        output::note(&format!(
-            "warning: set {base}, on which it builds, lies in {place}, and is not held there"
-        ));
-        output::note(&format!(
-            "hint: Hold it, too: windlass hold {place} --set {base}"
-        ));
+    if !outcome.failed.is_empty() {
+        if !outcome.files.is_empty() {
+            output::note(&format!("note: it is {done} in {}", names(&outcome.files)));
+        }
+        output::note("hint: Mend that, and run the same command again.");
     }
-    Ok(Code::Warnings)
+    for place in &outcome.absent {
+        let place = quoted(&place.display().to_string());
+        output::degrade(&match arguments.release {
+            true => format!("{place} is not there: if the set is held in it, it still is"),
+            false => format!("{place} is not there, so the set is not held in it"),
+        });
+    }
+    if !arguments.release {
+        for (base, place) in &outcome.elsewhere {
+            let (base, place) = (&base.to_string()[..8], quoted(&place.display().to_string()));
+            output::degrade(&format!(
+                "set {base}, on which it builds, lies in {place}, and is not held there"
+            ));
+            output::note(&format!(
+                "hint: Hold it, too: windlass hold {place} --set {base}"
+            ));
+        }
+    }
+    match outcome.files.is_empty() && !outcome.failed.is_empty() {
+        true => Code::Failed,
+        false => output::degraded(Code::Done),
+    }
 }

@@ -332,3 +332,99 @@ fn the_documents_are_enough_to_rebuild_a_stripe() {
         "{said}"
     );
 }
+
+/// The holds that lie in these directories.
+fn holds(disks: &[String]) -> usize {
+    let is_hold = |path: &PathBuf| path.extension().is_some_and(|end| end == "hold");
+    devices(disks).iter().filter(|path| is_hold(path)).count()
+}
+
+#[test]
+fn a_hold_lies_beside_parity_too_and_whoever_sees_only_that_keeps_the_set() {
+    let (place, disks) = place();
+    back_up(&place, &disks, &[]);
+    let held = devices(&disks);
+    let output = windlass(&words(&["hold", "--reason", "before the upgrade"], &disks));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert_eq!(holds(&disks), 4);
+    back_up(&place, &disks, &[]);
+    // Only the directory with parity: the others are not mounted.
+    let away = place.arg("away");
+    fs::create_dir(&away).unwrap();
+    for disk in &disks[..3] {
+        fs::rename(disk, format!("{away}/{}", &disk[disk.len() - 2..])).unwrap();
+    }
+    let rules = ["expire", "--keep-full", "1"];
+    let output = windlass(&words(&rules, &disks[3..]));
+    assert!(held[3].exists(), "{}", text(&output));
+    for disk in &disks[..3] {
+        fs::rename(format!("{away}/{}", &disk[disk.len() - 2..]), disk).unwrap();
+    }
+    // A hold of an older version lies beside stripes only.
+    let beside_parity = devices(&disks[3..]);
+    let hold = beside_parity
+        .iter()
+        .find(|path| path.extension().is_some_and(|end| end == "hold"));
+    fs::remove_file(hold.unwrap()).unwrap();
+    let (code, done) = json(&words(&rules, &disks[3..]));
+    assert_eq!(done["removed"], serde_json::json!([]), "{code} {done}");
+    assert!(held.iter().all(|path| path.exists()));
+    let set = ["--set", &set_of(&held[0])];
+    let release = words(&["hold", "--release", set[0], set[1]], &disks);
+    let output = windlass(&release);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert_eq!(holds(&disks), 0);
+    let (code, done) = json(&words(&rules, &disks));
+    assert_eq!((code, done["removed"].as_array().unwrap().len()), (0, 1));
+    assert_eq!(devices(&disks).len(), 4);
+}
+
+/// The first digits of the id of a device's set.
+fn set_of(device: &Path) -> String {
+    let name = device.file_name().unwrap().to_str().unwrap();
+    let id = name.rsplit('-').next().unwrap();
+    id[..8].to_owned()
+}
+
+#[test]
+fn a_hold_says_where_it_is_not_and_a_release_what_it_left() {
+    let (place, disks) = place();
+    back_up(&place, &disks, &[]);
+    let set = set_of(&devices(&disks)[0]);
+    // One disk is lost, with its directory.
+    let away = place.arg("away");
+    fs::rename(&disks[3], &away).unwrap();
+    let hold = words(&["hold", "--set", &set], &disks[..3]);
+    let output = windlass(&hold);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains(&disks[3]), "{said}");
+    assert_eq!(holds(&disks[..3]), 3);
+    fs::rename(&away, &disks[3]).unwrap();
+    assert_eq!(windlass(&hold).status.code(), Some(0));
+    assert_eq!(holds(&disks), 4);
+    // One of them cannot be removed; the others go all the same.
+    let own = devices(&disks[1..2]);
+    let own = own
+        .iter()
+        .find(|it| it.extension().is_some_and(|end| end == "hold"));
+    let own = own.unwrap();
+    fs::remove_file(own).unwrap();
+    fs::create_dir(own).unwrap();
+    fs::write(own.join("file"), "").unwrap();
+    let release = words(&["hold", "--release", "--set", &set], &disks);
+    let output = windlass(&release);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains(&format!("still held in {}", disks[1])),
+        "{said}"
+    );
+    assert!(!said.contains("the rules count for it again"), "{said}");
+    assert_eq!(holds(&disks), 1);
+    let (code, document) = json(&release);
+    assert_eq!((code, &document["held"]), (1, &true.into()), "{document}");
+    fs::remove_dir_all(own).unwrap();
+    let output = windlass(&release);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+}

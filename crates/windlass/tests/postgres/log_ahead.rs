@@ -273,3 +273,48 @@ fn a_call_that_is_killed_has_not_answered() {
         text(&output)
     );
 }
+
+/// Pushes a segment into a place that is a file system of its own, which nobody else sees.
+fn push_into(ready: &Ready, room: &str, index: usize) -> Output {
+    ready.begin();
+    let script = r#"mount -t tmpfs -o size="$1" none "$2" && mkdir "$2/log" || exit 9
+        place=$2; shift 2
+        "$@"; code=$?
+        find "$place" -name '*.wlog*'; exit $code"#;
+    let mut unshare = std::process::Command::new("unshare");
+    unshare.args(["--user", "--map-root-user", "--mount"]);
+    unshare.args(["sh", "-c", script, "sh", room]);
+    unshare.arg(ready.own("place"));
+    unshare.arg(env!("CARGO_BIN_EXE_windlass"));
+    let segment = ready.root.join("wal").join(&ready.names[index]);
+    unshare.arg("archive-push").arg(segment).arg("--to");
+    unshare.arg(ready.own("place")).args(["--look-ahead", "4"]);
+    unshare
+        .env("WINDLASS_CONFIG", "/dev/null")
+        .output()
+        .unwrap()
+}
+
+/// The server needs an answer for the segment that it hands over. If the place has room for that
+/// one, it is stored, although those that are ready with it have none.
+#[test]
+fn a_segment_is_stored_where_those_that_are_ready_with_it_have_no_room() {
+    let source = Waiting::start();
+    let ready = Ready::of(&source);
+    let mut state = 1u64;
+    for (name, bytes) in ready.names.iter().zip(&ready.whole) {
+        // No codec makes this smaller.
+        let mut bytes = bytes.clone();
+        for byte in &mut bytes[8192..] {
+            state = state.wrapping_mul(6_364_136_223_846_793_005) + 1;
+            *byte = (state >> 56) as u8;
+        }
+        std::fs::write(ready.root.join("wal").join(name), bytes).unwrap();
+    }
+    for (room, objects, code) in [("9m", 1, 0), ("2m", 1, 0), ("512k", 0, 1)] {
+        let output = push_into(&ready, room, 0);
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(code), "{room}: {said}");
+        assert_eq!(said.matches(".wlog").count(), objects, "{room}: {said}");
+    }
+}

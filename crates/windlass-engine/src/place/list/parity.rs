@@ -9,8 +9,8 @@ use super::{Gathered, Sets, about};
 use crate::error::EngineError;
 use crate::place::stripe::{Found, ParityFound, Stripe, look};
 use crate::place::{SetAbout, SetState};
-use crate::set::FoundSet;
 use crate::set::places::where_it_may_be;
+use crate::set::{FoundSet, hold_path};
 use crate::storage::Storage;
 
 /// Adds a file with parity to its set.
@@ -55,6 +55,26 @@ pub(super) fn parities(
             gather_parity(storage, sets, *found);
         }
     }
+}
+
+/// What holds a set with parity beside devices that lie in none of the places.
+pub(super) fn holds_elsewhere(
+    (storage, places): (&dyn Storage, &[PathBuf]),
+    set_id: SetId,
+    set: &Gathered,
+) -> Vec<PathBuf> {
+    let header = set.header.as_ref();
+    if set.parities.is_empty() && header.is_none_or(|header| header.parities.is_empty()) {
+        return Vec::new();
+    }
+    let stripes = set.stripes.iter().map(|one| &one.file.location);
+    let parities = set.parities.iter().map(|one| &one.file.location);
+    let directories = stripes.chain(parities).filter_map(|path| path.parent());
+    let directories: BTreeSet<_> = directories
+        .filter(|directory| places.iter().all(|place| place != directory))
+        .collect();
+    let holds = directories.into_iter().map(|it| hold_path(it, set_id));
+    holds.filter(|path| storage.look(path).is_ok()).collect()
 }
 
 impl Gathered {

@@ -135,7 +135,7 @@ impl ParityFile {
             .map_or(self.end.directory_offset, |it| it.region_offset);
         let last = entries
             .last()
-            .map_or(first, |it| it.offset + u64::from(it.bytes));
+            .map_or(first, |it| it.offset.saturating_add(u64::from(it.bytes)));
         let groups: u64 = entries.iter().map(|it| u64::from(it.groups)).sum();
         if (first, last, groups)
             == (

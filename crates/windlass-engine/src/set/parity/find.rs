@@ -5,26 +5,21 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use windlass_media::{ParityHeader, SetId, StripeHeader, fitted};
+use windlass_media::{ParityHeader, SetId, fitted};
 
-use super::file::{ParityFile, is_parity_file, parity_header};
+use super::choice::{Candidate, Chosen, Truth, chosen};
+use super::file::{ParityFile, parity_header};
 use super::mended::{MendedBytes, MendedStorage};
+use super::model::{Model, model, told};
 use super::notes::{LostDevice, Mends};
 use super::rebuild::{Rebuilder, Source};
 use crate::error::{EngineError, damage};
 use crate::set::ends::{Ends, check_same_stripe};
 use crate::set::identity::identity_of_stripe;
-use crate::set::places::{expand, is_occupied, where_it_may_be};
+use crate::set::places::{is_occupied, where_it_may_be};
 use crate::set::stripe::{OpenStripe, peek_header};
-use crate::storage::{Lies, Storage};
+use crate::storage::Storage;
 use crate::stripe_name::is_partial;
-
-/// What a header says of a set with parity.
-struct Model {
-    set: SetId,
-    stripes: Vec<Vec<u8>>,
-    parities: Vec<Vec<u8>>,
-}
 
 /// A stripe, or a file with parity, of a set.
 #[derive(Debug)]
@@ -35,8 +30,8 @@ pub(crate) struct Device {
     pub(crate) is_there: bool,
     /// Why it cannot be used, if it cannot.
     pub(crate) fault: Option<String>,
-    /// The root of the set, if the device can be opened.
-    root: Option<[u8; 32]>,
+    /// The root of the set and the length of a stripe, if its seal is right.
+    pub(super) sealed: Option<([u8; 32], u64)>,
 }
 
 /// The devices of a set.
@@ -46,119 +41,6 @@ pub(crate) struct Devices {
     pub(crate) stripes: Vec<Device>,
     pub(crate) parities: Vec<Device>,
     pub(crate) rebuilder: Arc<Rebuilder>,
-}
-
-impl Model {
-    fn of_stripe(header: StripeHeader) -> Option<Self> {
-        (!header.parities.is_empty()).then_some(Self {
-            set: header.set_id,
-            stripes: header.locations,
-            parities: header.parities,
-        })
-    }
-
-    fn of_parity(header: ParityHeader) -> Self {
-        Self {
-            set: header.set_id,
-            stripes: header.stripes,
-            parities: header.parities,
-        }
-    }
-
-    /// What a file says, whichever kind it is.
-    fn of(storage: &dyn Storage, path: &Path) -> Option<Self> {
-        if let Some(header) = peek_header(storage, path) {
-            return Self::of_stripe(header);
-        }
-        parity_header(storage, path)
-            .ok()
-            .map(|(header, _)| Self::of_parity(header))
-    }
-
-    fn names(&self, path: &Path) -> bool {
-        let locations = self.stripes.iter().chain(&self.parities);
-        let mut names = locations.filter_map(|location| file_name(location));
-        path.file_name()
-            .is_some_and(|name| names.any(|own| own == name.as_encoded_bytes()))
-    }
-}
-
-fn file_name(location: &[u8]) -> Option<&[u8]> {
-    location.rsplit(|byte| *byte == b'/').next()
-}
-
-/// The files with parity in these places.
-fn parity_files(storage: &dyn Storage, places: &[PathBuf]) -> Result<Vec<PathBuf>, EngineError> {
-    let mut found = Vec::new();
-    for place in places {
-        if is_place(storage, place) {
-            let mut all = Vec::new();
-            storage.list(place, &mut |file| all.push(file.location))?;
-            all.sort();
-            found.extend(all);
-        } else {
-            found.push(place.clone());
-        }
-    }
-    found.retain(|path| is_parity_file(storage, path));
-    Ok(found)
-}
-
-fn is_place(storage: &dyn Storage, path: &Path) -> bool {
-    matches!(storage.look(path), Ok(Lies::Place))
-}
-
-/// A stripe of the set of each file with parity that was named, if stripes are there.
-pub(crate) fn stripes_of(storage: &dyn Storage, places: &[PathBuf]) -> Vec<PathBuf> {
-    let files = places.iter().filter(|path| !is_place(storage, path));
-    let stripe = |path: &PathBuf| {
-        let (header, _) = parity_header(storage, path).ok()?;
-        let beside = [path.clone()];
-        let locations = header.stripes.iter();
-        let mut may_be = locations.flat_map(|it| where_it_may_be(&beside, it));
-        may_be.find(|path| {
-            peek_header(storage, path).is_some_and(|found| found.set_id == header.set_id)
-        })
-    };
-    files.filter_map(stripe).collect()
-}
-
-/// What the files in these places say of their set. If a file that was named says nothing, one
-/// beside it may name it.
-fn model(storage: &dyn Storage, places: &[PathBuf]) -> Result<Option<Model>, EngineError> {
-    let told = told(storage, places)?.into_iter();
-    // In a directory, what has a temporary name belongs to another run.
-    let told: Vec<_> = told
-        .filter(|path| places.contains(path) || !is_partial(path))
-        .collect();
-    if let Some(model) = told.iter().find_map(|path| Model::of(storage, path)) {
-        let is_other = |path: &PathBuf| {
-            identity_of_stripe(storage, path).is_some_and(|(set, _)| set != model.set)
-        };
-        return Ok((!told.iter().any(is_other)).then_some(model));
-    }
-    for path in places.iter().filter(|path| !is_place(storage, path)) {
-        let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
-        let place = parent.unwrap_or(Path::new(".")).to_owned();
-        if !is_place(storage, &place) {
-            continue;
-        }
-        let mut beside = Vec::new();
-        storage.list(&place, &mut |file| beside.push(file.location))?;
-        beside.sort();
-        let mut models = beside.iter().filter_map(|other| Model::of(storage, other));
-        if let Some(model) = models.find(|model| model.names(path)) {
-            return Ok(Some(model));
-        }
-    }
-    Ok(None)
-}
-
-/// The stripes and the files with parity in these places.
-fn told(storage: &dyn Storage, places: &[PathBuf]) -> Result<Vec<PathBuf>, EngineError> {
-    let mut told = expand(storage, places)?;
-    told.extend(parity_files(storage, places)?);
-    Ok(told)
 }
 
 /// Finds the devices of the set with parity that these places lead to. `None` if they lead to none.
@@ -175,16 +57,10 @@ pub(crate) fn find_devices(
     let mut beside = told(storage, places)?;
     beside.extend(places.iter().cloned());
     beside.extend(told(storage, further)?);
-    let (parities, files) = model.find_parities(storage, &beside, None, limit);
-    let truth = files
-        .first()
-        .map(|file| (file.end.set_root, file.directory.stripe_bytes.clone()));
+    let found = model.find_parities(storage, &beside, limit);
     let (mut stripes, mut sources) = (Vec::new(), Vec::new());
     for (index, location) in (0u16..).zip(&model.stripes) {
-        let truth = truth
-            .as_ref()
-            .map(|(root, lengths)| (root, lengths.get(usize::from(index)).copied().unwrap_or(0)));
-        let found = model.find_stripe(storage, (index, location), &beside, truth, limit)?;
+        let found = model.find_stripe(storage, (index, location), &beside, limit)?;
         sources.push(Source {
             location: found.path.to_string_lossy().into_owned(),
             bytes: match found.is_there {
@@ -194,26 +70,34 @@ pub(crate) fn find_devices(
         });
         stripes.push(found);
     }
-    let all = stripes
-        .iter()
-        .map(|one| (false, one))
-        .chain(parities.iter().map(|one| (true, one)));
-    let lost = (1..).zip(all).filter_map(|(number, (is_parity, device))| {
-        Some(LostDevice {
-            number,
-            location: device.path.to_string_lossy().into_owned(),
-            is_parity,
-            fault: device.fault.clone()?,
-        })
-    });
+    let truth = Truth::of_most(&found, &stripes);
+    for (index, stripe) in (0..).zip(&mut stripes) {
+        if let (Some(truth), Some(sealed)) = (&truth, stripe.sealed)
+            && !truth.has(index, sealed)
+        {
+            stripe.fault = Some("it is of another state of the set".to_owned());
+        }
+    }
+    let root = truth.as_ref().map(|truth| truth.root);
+    let sealed = || stripes.iter().find_map(|stripe| stripe.sealed);
+    let root = root.or_else(|| sealed().map(|(root, _)| root));
+    let Chosen {
+        devices: parities,
+        files,
+        spare,
+    } = chosen(found, truth.as_ref());
+    let behind: u16 = fitted(stripes.len());
+    let lost = [
+        lost_of((1, false), &stripes),
+        lost_of((behind + 1, true), &parities),
+    ];
     let mends = Mends {
         parities: fitted(parities.len()),
-        lost: lost.collect(),
+        lost: lost.concat(),
         ..Mends::default()
     };
-    let root = truth.map(|(root, _)| root);
-    let root = root.or_else(|| stripes.iter().find_map(|stripe| stripe.root));
-    let rebuilder = Rebuilder::new((model.set, root), sources, files, mends);
+    let rebuilder = Rebuilder::new((model.set, root), sources, (files, spare), mends);
+    let rebuilder = rebuilder.with_parity_at(paths_of(&parities));
     Ok(Some(Devices {
         set: model.set,
         stripes,
@@ -223,56 +107,50 @@ pub(crate) fn find_devices(
 }
 
 impl Model {
-    /// The files with parity, and what is known of each that should be there.
+    /// For each parity, the files that may be it.
     fn find_parities(
         &self,
         storage: &dyn Storage,
         beside: &[PathBuf],
-        root: Option<[u8; 32]>,
         limit: u64,
-    ) -> (Vec<Device>, Vec<ParityFile>) {
-        let (mut devices, mut files): (Vec<Device>, Vec<ParityFile>) = (Vec::new(), Vec::new());
-        for (number, location) in (0u16..).zip(&self.parities) {
+    ) -> Vec<Vec<Candidate>> {
+        let number = |path: &PathBuf| {
+            let (header, _) = parity_header(storage, path).ok()?;
+            (header.set_id == self.set).then_some(header.parity)
+        };
+        let known: Vec<_> = beside
+            .iter()
+            .filter_map(|path| Some((number(path)?, path)))
+            .collect();
+        let found = |(parity, location): (u16, &Vec<u8>)| {
             let mut listed = where_it_may_be(beside, location);
             let is_whole = |path: &PathBuf| ParityFile::open(storage, path, limit).is_ok();
             listed.retain(|path| !is_partial(path) || is_whole(path));
-            let mut may_be = beside.iter().chain(&listed);
-            let is_own = |path: &&PathBuf| {
-                let header = parity_header(storage, path).ok();
-                header.is_some_and(|(it, _)| (it.set_id, it.parity) == (self.set, number))
-            };
-            let own = may_be.find(|path| is_own(path)).cloned();
+            let named = known.iter().filter(|(other, _)| *other == parity);
+            let listed_own = listed.iter().filter(|path| number(path) == Some(parity));
+            let own = named.map(|(_, path)| *path).chain(listed_own);
+            let own = distinct(storage, own);
             let broken = || listed.iter().find(|path| is_broken(storage, path)).cloned();
-            let (path, is_there) = match own.or_else(broken) {
-                Some(path) => (path, true),
-                None => (written_to(location), false),
+            let own = match own.is_empty() {
+                true => broken().into_iter().collect(),
+                false => own,
             };
-            let opened = match is_there {
-                true => ParityFile::open(storage, &path, limit).map_err(|error| error.to_string()),
-                false => Err("is missing".to_owned()),
-            };
-            let agrees = |file: &ParityFile| {
-                let is_of_set = root.is_none_or(|root| root == file.end.set_root);
-                let of =
-                    |file: &ParityFile| (file.end.set_root, file.directory.stripe_bytes.clone());
-                is_of_set && files.first().is_none_or(|first| of(first) == of(file))
-            };
-            let fault = match opened {
-                Ok(file) if agrees(&file) => {
-                    files.push(file);
-                    None
-                }
-                Ok(_) => Some("it is of another state of the set".to_owned()),
-                Err(fault) => Some(fault),
-            };
-            devices.push(Device {
+            let open = |path: PathBuf| Candidate {
+                opened: ParityFile::open(storage, &path, limit).map_err(|it| it.to_string()),
+                is_there: true,
                 path,
-                is_there,
-                fault,
-                root: None,
-            });
-        }
-        (devices, files)
+            };
+            let missing = || Candidate {
+                path: written_to(location),
+                is_there: false,
+                opened: Err("is missing".to_owned()),
+            };
+            match own.is_empty() {
+                true => vec![missing()],
+                false => own.into_iter().map(open).collect(),
+            }
+        };
+        (0..).zip(&self.parities).map(found).collect()
     }
 
     /// A stripe, and whether it can be used. Any error that says nothing about the media is
@@ -282,7 +160,6 @@ impl Model {
         storage: &dyn Storage,
         (index, location): (u16, &Vec<u8>),
         beside: &[PathBuf],
-        truth: Option<(&[u8; 32], u64)>,
         limit: u64,
     ) -> Result<Device, EngineError> {
         let mut listed = where_it_may_be(beside, location);
@@ -299,26 +176,35 @@ impl Model {
                 path: written_to(location),
                 is_there: false,
                 fault: Some("is missing".to_owned()),
-                root: None,
+                sealed: None,
             });
         };
-        let mut root = None;
-        let fault = match sealed(storage, path, limit) {
-            Ok(found) => {
-                root = Some(found.0);
-                let is_right = truth.is_none_or(|(root, bytes)| (*root, bytes) == found);
-                (!is_right).then(|| "it is of another state of the set".to_owned())
-            }
-            Err(error) if error.is_of_media() => Some(error.to_string()),
+        let (sealed, fault) = match sealed(storage, path, limit) {
+            Ok(sealed) => (Some(sealed), None),
+            Err(error) if error.is_of_media() => (None, Some(error.to_string())),
             Err(error) => return Err(error),
         };
         Ok(Device {
             path: path.clone(),
             is_there: true,
             fault,
-            root,
+            sealed,
         })
     }
+}
+
+/// Different files among these. What has a temporary name counts only if nothing else is there.
+fn distinct<'a>(storage: &dyn Storage, paths: impl Iterator<Item = &'a PathBuf>) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = Vec::new();
+    for path in paths {
+        if found.iter().all(|known| !storage.is_same(known, path)) {
+            found.push(path.clone());
+        }
+    }
+    if found.iter().any(|path| !is_partial(path)) {
+        found.retain(|path| !is_partial(path));
+    }
+    found
 }
 
 /// The root of the set, and the length of the stripe, if its header, its footer and its seal are
@@ -337,6 +223,23 @@ fn is_broken(storage: &dyn Storage, path: &Path) -> bool {
     is_occupied(storage, path)
         && identity_of_stripe(storage, path).is_none()
         && Ends::open(storage, path).is_ok()
+}
+
+fn paths_of(devices: &[Device]) -> Vec<PathBuf> {
+    devices.iter().map(|device| device.path.clone()).collect()
+}
+
+/// Those of these devices that cannot be used. The first of them has this number.
+fn lost_of((first, is_parity): (u16, bool), devices: &[Device]) -> Vec<LostDevice> {
+    let lost = (first..).zip(devices).filter_map(|(number, device)| {
+        Some(LostDevice {
+            number,
+            location: device.path.to_string_lossy().into_owned(),
+            is_parity,
+            fault: device.fault.clone()?,
+        })
+    });
+    lost.collect()
 }
 
 fn written_to(location: &[u8]) -> PathBuf {
@@ -439,33 +342,27 @@ pub(crate) fn rebuilder_of(
     let model = Model::of_stripe(stripes.first()?.header.clone())?;
     let own = stripes.iter().map(|stripe| stripe.location.clone());
     let beside: Vec<_> = beside.iter().cloned().chain(own).collect();
-    let root = stripes.first().map(|stripe| stripe.seal.set_root);
-    let (parities, files) = model.find_parities(storage, &beside, root, limit);
-    let lost = parities
-        .iter()
-        .zip(stripes.len() + 1..)
-        .filter_map(|(device, number)| {
-            Some(LostDevice {
-                number: fitted(number),
-                location: device.path.to_string_lossy().into_owned(),
-                is_parity: true,
-                fault: device.fault.clone()?,
-            })
-        });
+    let truth = Truth {
+        root: stripes.first()?.seal.set_root,
+        lengths: stripes.iter().map(OpenStripe::bytes).collect(),
+    };
+    let found = model.find_parities(storage, &beside, limit);
+    let Chosen {
+        devices: parities,
+        files,
+        spare,
+    } = chosen(found, Some(&truth));
+    let behind: u16 = fitted(stripes.len());
     let mends = Mends {
         parities: fitted(parities.len()),
-        lost: lost.collect(),
+        lost: lost_of((behind + 1, true), &parities),
         ..Mends::default()
     };
     let sources = stripes.iter().map(|stripe| Source {
         location: stripe.location.to_string_lossy().into_owned(),
         bytes: Some(stripe.file.shared()),
     });
-    let set = (model.set, root);
-    Some(Arc::new(Rebuilder::new(
-        set,
-        sources.collect(),
-        files,
-        mends,
-    )))
+    let set = (model.set, Some(truth.root));
+    let rebuilder = Rebuilder::new(set, sources.collect(), (files, spare), mends);
+    Some(Arc::new(rebuilder.with_parity_at(paths_of(&parities))))
 }

@@ -1,7 +1,7 @@
 //! Rebuilding members of stripes from the others of their groups.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_media::{
@@ -37,11 +37,15 @@ pub struct Rebuilder {
     /// None if nothing that is left says it.
     root: Option<[u8; 32]>,
     sources: Vec<Source>,
-    /// Those that could be opened.
+    /// Those that are used together come first. Others may have other groups.
     files: Vec<ParityFile>,
+    /// How many are used together.
+    together: usize,
     blocks: Recent<(usize, usize), GroupBlock>,
-    members: Recent<(u16, u64), Vec<u8>>,
+    members: Recent<(u16, u64, u32), Vec<u8>>,
     notes: Notes,
+    /// Where each parity is, or was written.
+    parity_paths: Vec<PathBuf>,
 }
 
 /// A group: its members, and which parity of it is where.
@@ -52,23 +56,38 @@ pub(crate) struct Group {
 }
 
 impl Rebuilder {
-    /// `mends` says what is lost already.
+    /// `files` are used together. Of `spare` each is right for itself. `mends` says what is lost
+    /// already.
     pub(crate) fn new(
         (set, root): (SetId, Option<[u8; 32]>),
         sources: Vec<Source>,
-        files: Vec<ParityFile>,
+        (mut files, mut spare): (Vec<ParityFile>, Vec<ParityFile>),
         mends: Mends,
     ) -> Self {
-        let kept = 2 * files.len() + MEMBERS_KEPT;
+        let together = files.len();
+        let kept = 2 * together + MEMBERS_KEPT;
+        files.append(&mut spare);
         Self {
             set,
             root,
             sources,
             files,
+            together,
             blocks: Recent::new(BLOCKS_KEPT),
             members: Recent::new(kept),
             notes: Notes::new(mends),
+            parity_paths: Vec::new(),
         }
+    }
+
+    /// Says where each parity is, or was written.
+    pub(crate) fn with_parity_at(mut self, paths: Vec<PathBuf>) -> Self {
+        self.parity_paths = paths;
+        self
+    }
+
+    pub(crate) fn parity_paths(&self) -> &[PathBuf] {
+        &self.parity_paths
     }
 
     /// What was lost, and what was rebuilt so far.
@@ -76,8 +95,9 @@ impl Rebuilder {
         self.notes.get()
     }
 
+    /// The files with parity that are used together.
     pub(crate) fn files(&self) -> &[ParityFile] {
-        &self.files
+        &self.files[..self.together]
     }
 
     /// The root of the set.
@@ -176,14 +196,8 @@ impl Rebuilder {
         let mut done = 0;
         while done < wanted {
             let at = offset + done as u64;
-            let group = self.group_of(stripe, at)?;
-            let Some(member) = group.member_at(stripe, at) else {
-                return Err(self.lost(stripe, at));
-            };
-            let bytes = self
-                .members
-                .get_or((stripe, member.offset), || self.member(&group, member))?;
-            let start = fitted::<usize, _>(at - member.offset);
+            let (from, bytes) = self.member_of(stripe, at)?;
+            let start = fitted::<usize, _>(at - from);
             let count = (bytes.len() - start).min(wanted - done);
             into[done..done + count].copy_from_slice(&bytes[start..start + count]);
             done += count;
@@ -191,35 +205,54 @@ impl Rebuilder {
         Ok(done)
     }
 
-    /// The group that has this byte of a stripe.
-    fn group_of(&self, stripe: u16, offset: u64) -> Result<Group, EngineError> {
+    /// The member that has this byte of a stripe, and where it begins. If files have other groups
+    /// than the first ones, the next one is tried.
+    fn member_of(&self, stripe: u16, offset: u64) -> Result<(u64, Arc<Vec<u8>>), EngineError> {
         if self.files.is_empty() {
             return Err(self.beyond_of(&[stripe], std::iter::empty()));
         }
         let mut fault = self.lost(stripe, offset);
-        for (number, file) in self.files.iter().enumerate() {
-            let Some(place) = file.directory.block_of(stripe, offset) else {
-                continue;
-            };
-            let block = match self.block(number, place) {
-                Ok(block) => block,
+        for file in 0..self.files.len() {
+            let group = match self.group_of(file, stripe, offset) {
+                Ok(Some(group)) => group,
+                Ok(None) => continue,
                 Err(error) => {
                     fault = error;
                     continue;
                 }
             };
-            let has = |(_, members): &(&GroupEntry, &[MemberEntry])| {
-                let mut own = members.iter().filter(|it| it.stripe == stripe);
-                own.any(|it| (it.offset..it.end()).contains(&offset))
+            let Some(member) = group.member_at(stripe, offset) else {
+                continue;
             };
-            let found = block.iter().enumerate().find(|(_, group)| has(group));
-            if let Some((at, (_, members))) = found {
-                let members = members.to_vec();
-                let place = (place, at);
-                return Ok(Group { members, place });
+            let key = (stripe, member.offset, member.bytes);
+            match self.members.get_or(key, || self.member(&group, member)) {
+                Ok(bytes) => return Ok((member.offset, bytes)),
+                Err(error) => fault = error,
             }
         }
         Err(fault)
+    }
+
+    /// The group of a file that has this byte of a stripe.
+    fn group_of(
+        &self,
+        file: usize,
+        stripe: u16,
+        offset: u64,
+    ) -> Result<Option<Group>, EngineError> {
+        let Some(place) = self.files[file].directory.block_of(stripe, offset) else {
+            return Ok(None);
+        };
+        let block = self.block(file, place)?;
+        let has = |(_, members): &(&GroupEntry, &[MemberEntry])| {
+            let mut own = members.iter().filter(|it| it.stripe == stripe);
+            own.any(|it| (it.offset..it.end()).contains(&offset))
+        };
+        let found = block.iter().enumerate().find(|(_, group)| has(group));
+        Ok(found.map(|(at, (_, members))| Group {
+            members: members.to_vec(),
+            place: (place, at),
+        }))
     }
 
     fn block(&self, file: usize, number: usize) -> Result<Arc<GroupBlock>, EngineError> {
@@ -250,12 +283,22 @@ impl Rebuilder {
         (read.is_ok() && crc32c(&bytes) == member.crc32c).then_some(bytes)
     }
 
-    /// Fails if more of a group is lost than can be rebuilt.
+    /// Fails if more of a group is lost than can be rebuilt, by other groups either.
     pub(crate) fn check(&self, group: &Group, lost: &[u16]) -> Result<(), EngineError> {
-        match self.parities(group, lost.len()).len() < lost.len() {
-            true => Err(self.beyond(group, lost)),
-            false => Ok(()),
+        if self.parities(group, lost.len()).len() >= lost.len() {
+            return Ok(());
         }
+        let beyond = || self.beyond(group, lost);
+        if self.together == self.files.len() {
+            return Err(beyond());
+        }
+        let mut bytes = Vec::new();
+        let mut members = group.members.iter().filter(|it| lost.contains(&it.stripe));
+        members.try_for_each(|member| {
+            bytes.resize(member.bytes as usize, 0);
+            let read = self.read(member.stripe, member.offset, &mut bytes);
+            read.map(drop).map_err(|_| beyond())
+        })
     }
 
     /// The bytes of a member, computed from the others of its group and from parities. Only one of
@@ -324,29 +367,38 @@ impl Rebuilder {
         Ok(bytes)
     }
 
-    /// So many parities of a group, of those that are there.
+    /// So many parities of a group, of those that are there. A file with another group at the same
+    /// place has none of it.
     fn parities(&self, group: &Group, count: usize) -> Vec<(u16, Vec<u8>)> {
-        let (block, at) = group.place;
-        let parity = |(number, file): (usize, &ParityFile)| {
-            let block = self.block(number, block).ok()?;
-            let entry = block.groups.get(at)?;
-            match file.parity(entry) {
-                Ok(bytes) => Some((file.header.parity, bytes)),
+        let mut found: Vec<(u16, Vec<u8>)> = Vec::new();
+        for (number, file) in self.files.iter().enumerate() {
+            let is_known = found
+                .iter()
+                .any(|(parity, _)| *parity == file.header.parity);
+            if found.len() == count || is_known {
+                continue;
+            }
+            let Some(entry) = self.entry_of(number, group) else {
+                continue;
+            };
+            match file.parity(&entry) {
+                Ok(bytes) => found.push((file.header.parity, bytes)),
                 Err(_) => {
-                    let number = file.number();
                     let location = file.location.to_string_lossy();
                     self.notes
-                        .damaged(&location, number, (entry.offset, entry.bytes));
-                    None
+                        .damaged(&location, file.number(), (entry.offset, entry.bytes));
                 }
             }
-        };
-        self.files
-            .iter()
-            .enumerate()
-            .filter_map(parity)
-            .take(count)
-            .collect()
+        }
+        found
+    }
+
+    /// Where a file has the parity of a group, if it has exactly this group.
+    fn entry_of(&self, file: usize, group: &Group) -> Option<GroupEntry> {
+        let (block, at) = group.place;
+        let block = self.block(file, block).ok()?;
+        let (entry, members) = block.iter().nth(at)?;
+        (members == group.members).then_some(*entry)
     }
 
     /// The parity of a group, computed from its members.
@@ -367,7 +419,7 @@ impl Rebuilder {
     /// All groups of a block, from whichever file has it.
     pub(crate) fn groups(&self, block: usize) -> Result<Vec<Group>, EngineError> {
         let mut fault = EngineError::Stopped;
-        for file in 0..self.files.len() {
+        for file in 0..self.together {
             match self.block(file, block) {
                 Ok(found) => {
                     let groups = found.iter().enumerate();
@@ -402,11 +454,10 @@ impl Rebuilder {
         let members = group.members.iter();
         let is_lost = |it: &&MemberEntry| known.contains(&it.stripe) || self.stored(it).is_none();
         let stripes: Vec<_> = members.filter(is_lost).map(|it| it.stripe).collect();
-        let (block, at) = group.place;
-        let damaged = self.files.iter().enumerate().filter(|(number, file)| {
-            let block = self.block(*number, block);
-            let entry = block.as_ref().ok().and_then(|block| block.groups.get(at));
-            entry.is_none_or(|entry| file.parity(entry).is_err())
+        let files = self.files().iter().enumerate();
+        let damaged = files.filter(|(number, file)| {
+            let entry = self.entry_of(*number, group);
+            entry.is_none_or(|entry| file.parity(&entry).is_err())
         });
         let damaged = damaged.map(|(_, file)| file.location.to_string_lossy().into_owned());
         self.beyond_of(&stripes, damaged)

@@ -6,7 +6,10 @@
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 use windlass_testkit::postgres::{ClusterOptions, DEFAULT_BIN, PrivateCluster, stay_root, succeed};
@@ -87,13 +90,20 @@ impl Powered {
     /// The same while Windlass works, which is then ended.
     pub fn cut_beside(&mut self, end: impl FnOnce()) {
         let unsynced = self.volume.at().join("unsynced");
-        std::fs::write(&unsynced, [7; 4096]).unwrap();
-        self.volume.power_off();
+        let file = File::create(&unsynced).unwrap();
+        let is_off = AtomicBool::new(false);
+        let last = std::thread::scope(|scope| {
+            let counter = scope.spawn(|| counted_up(&file, &is_off));
+            self.volume.power_off();
+            is_off.store(true, Ordering::Relaxed);
+            counter.join().unwrap()
+        });
+        drop(file);
         end();
         self.cluster.kill();
         self.volume.power_on();
         let left = std::fs::read(&unsynced).unwrap_or_default();
-        assert_ne!(left, [7; 4096], "the power cut lost nothing");
+        assert_ne!(left, last.to_le_bytes(), "the power cut lost nothing");
         // Until somebody waits for it, the process still has its number.
         let lock = self.cluster.place().join(".s.PGSQL.5432.lock");
         for path in [self.cluster.data().join("postmaster.pid"), lock] {
@@ -164,6 +174,19 @@ impl Powered {
         }
         load
     }
+}
+
+/// Writes numbers over each other until the power is off, and returns the last that was written.
+/// The system may write any of them to the disk in time, if the machine is busy, but not that one.
+fn counted_up(file: &File, is_off: &AtomicBool) -> u64 {
+    let mut number: u64 = 0;
+    while !is_off.load(Ordering::Relaxed) {
+        if file.write_all_at(&(number + 1).to_le_bytes(), 0).is_err() {
+            break;
+        }
+        number += 1;
+    }
+    number
 }
 
 /// A pgbench that is killed when this is dropped.

@@ -5,8 +5,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use rustix::process::geteuid;
+
+/// How long processes may take to end that have files open on a volume.
+const ENDING_MAX: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(20);
 
 /// A file system in a file, mounted until this value is dropped.
 #[derive(Debug)]
@@ -76,10 +81,21 @@ impl Volume {
             .arg(&self.at));
     }
 
-    /// Mounts it again after a power cut. Nobody may have a file open there.
+    /// Mounts it again after a power cut. Nobody may have a file open there but processes that are
+    /// ending: their end is waited for.
     pub fn power_on(&self) {
-        run(as_root("umount").arg(&self.at));
-        self.mount();
+        let mut umount = as_root("umount");
+        umount.arg(&self.at);
+        let until = Instant::now() + ENDING_MAX;
+        loop {
+            let output = umount.output().expect("run umount");
+            if output.status.success() {
+                return self.mount();
+            }
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(Instant::now() < until, "{umount:?}: {said}");
+            std::thread::sleep(POLL);
+        }
     }
 
     fn mount(&self) {

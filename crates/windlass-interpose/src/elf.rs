@@ -6,7 +6,8 @@
 //! PostgreSQL's programs bind all of them at the start, and the linker makes the words read-only
 //! after that. So each is made writable for the moment of the change.
 //!
-//! Never does: change a library that is no module of the server, or this one.
+//! Never does: change this library, or one that is no module of the server, if its hash table says
+//! that.
 
 #![allow(unsafe_code, reason = "the dynamic section is a web of pointers")]
 
@@ -37,6 +38,18 @@ const DT_GNU_HASH: i64 = 0x6fff_fef5;
 
 /// Every module of the server defines this, and nobody else does.
 const MODULE: &CStr = c"Pg_magic_func";
+
+/// Calls that have files written later, for somebody who only asked for it: nobody can follow them.
+const UNSEEN: [&CStr; 8] = [
+    c"aio_write",
+    c"aio_write64",
+    c"lio_listio",
+    c"lio_listio64",
+    c"io_submit",
+    c"io_uring_enter",
+    c"io_uring_submit",
+    c"io_uring_submit_and_wait",
+];
 
 #[cfg(target_arch = "x86_64")]
 mod kinds {
@@ -74,6 +87,8 @@ struct Walk<'a> {
     changed: usize,
     /// Whether every word could be changed.
     is_whole: bool,
+    /// Whether a module imports a call that nobody can follow.
+    is_unseen: bool,
 }
 
 /// Replaces the functions in the executable and in all modules. False if a word could not be
@@ -83,9 +98,11 @@ pub(crate) fn replace(table: &[Replacement]) -> bool {
     walk.is_whole && walk.changed > 0
 }
 
-/// The same in the modules that are loaded by now. False if a word could not be changed.
+/// The same in the modules that are loaded by now. False if a word could not be changed, or if one
+/// of them has files written in a way that nobody can follow.
 pub(crate) fn replace_in_modules(table: &[Replacement]) -> bool {
-    walk(table, false).is_whole
+    let walk = walk(table, false);
+    walk.is_whole && !walk.is_unseen
 }
 
 fn walk(table: &[Replacement], with_executable: bool) -> Walk<'_> {
@@ -95,6 +112,7 @@ fn walk(table: &[Replacement], with_executable: bool) -> Walk<'_> {
         is_first: true,
         changed: 0,
         is_whole: true,
+        is_unseen: false,
     };
     // SAFETY: `each_object` takes the pointer as what it is, and only during the call.
     unsafe { libc::dl_iterate_phdr(Some(each_object), (&raw mut walk).cast()) };
@@ -118,6 +136,7 @@ unsafe extern "C" fn each_object(
         false => defines(&tables, MODULE),
     };
     if is_wanted {
+        walk.is_unseen |= !is_executable && imports_unseen(&tables);
         match replaced(&tables, walk.table) {
             Some(count) if is_executable => walk.changed = count,
             Some(_) => {}
@@ -131,22 +150,37 @@ unsafe extern "C" fn each_object(
 /// could not be changed.
 fn replaced(tables: &Tables, table: &[Replacement]) -> Option<usize> {
     let mut count: usize = 0;
-    for (at, bytes) in tables.relocations {
-        let entries = bytes / size_of::<Elf64_Rela>() as u64;
-        for index in 0..entries {
-            let entry = at.wrapping_add(index * size_of::<Elf64_Rela>() as u64);
-            // SAFETY: the dynamic section says that so many entries are there.
-            let entry = unsafe { ptr::read_unaligned(entry as *const Elf64_Rela) };
-            let Some(by) = wanted(tables, &entry, table) else {
-                continue;
-            };
-            if !set(tables, tables.base.wrapping_add(entry.r_offset), by) {
-                return None;
-            }
-            count = count.saturating_add(1);
+    for entry in entries(tables) {
+        let Some(by) = wanted(tables, &entry, table) else {
+            continue;
+        };
+        if !set(tables, tables.base.wrapping_add(entry.r_offset), by) {
+            return None;
         }
+        count = count.saturating_add(1);
     }
     Some(count)
+}
+
+/// Whether an object imports a call that nobody can follow.
+fn imports_unseen(tables: &Tables) -> bool {
+    entries(tables).any(|entry| {
+        let found = symbol(tables, entry.r_info >> 32);
+        found.is_some_and(|(name, is_defined)| !is_defined && UNSEEN.contains(&name))
+    })
+}
+
+/// The relocations of an object.
+fn entries(tables: &Tables) -> impl Iterator<Item = Elf64_Rela> {
+    const BYTES: u64 = size_of::<Elf64_Rela>() as u64;
+    let tables = tables.relocations.into_iter();
+    tables.flat_map(|(at, bytes)| {
+        (0..bytes / BYTES).map(move |index| {
+            let entry = at.wrapping_add(index * BYTES);
+            // SAFETY: the dynamic section says that so many entries are there.
+            unsafe { ptr::read_unaligned(entry as *const Elf64_Rela) }
+        })
+    })
 }
 
 /// The replacement of the function that a relocation is about.
@@ -182,13 +216,14 @@ fn symbol(tables: &Tables, index: u64) -> Option<(&'static CStr, bool)> {
     Some((name, symbol.st_shndx != 0))
 }
 
-/// Whether an object defines a symbol, by its hash table:
+/// Whether an object defines a symbol, by its hash table, and whether it may if it has none of the
+/// kind that all linkers make today:
 ///
 ///   buckets 4 | first symbol 4 | words of the filter 4 | shift 4 | filter 8 each |
 ///   buckets 4 each | chain 4 for each symbol from the first one on; the last of a bucket is odd
 fn defines(tables: &Tables, name: &CStr) -> bool {
     if tables.hash == 0 {
-        return false;
+        return true;
     }
     // SAFETY: the table has these words, as far as its own numbers say.
     let word = |at: u64| unsafe { ptr::read_unaligned(at as *const u32) };

@@ -83,6 +83,7 @@ pub extern "C" fn _PG_init() {
         system::say(b"windlass: the write hook is not active: no shared memory\n");
         return;
     }
+    shared::arrive();
     // SAFETY: the handlers only reset words of this process.
     let watched = unsafe { libc::pthread_atfork(None, None, Some(shared::forked)) == 0 };
     // SAFETY: the handler only writes one word of the shared memory.

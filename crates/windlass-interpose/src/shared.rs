@@ -20,7 +20,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use windlass_layout::hook::{
     AREA_BYTES_AT, CLUSTER_BYTES_AT, CONTROL_BYTES, CONTROL_DIRECTORY, CONTROL_NAME_BYTES,
     CONTROL_TOLD_BYTES, Cause, FOREIGN_BYTES_AT, Fault, FileKey, MAGIC, Memory, Moment, Process,
-    Stamp, VERSION, begin_changes, end_map, is_durable, lose_all, set_last_change,
+    Stamp, VERSION, begin_changes, blind_map, end_map, is_durable, lose_all, see_again,
+    set_last_change,
 };
 
 use crate::system::{self, Patience};
@@ -85,11 +86,12 @@ fn this_thread() -> libc::pthread_t {
     unsafe { libc::pthread_self() }
 }
 
-/// Gives up every snapshot, because a module writes that cannot be seen.
+/// Gives up every snapshot, because a module writes that cannot be seen. What it writes until it
+/// ends is not seen either, and nobody knows when that is.
 pub(crate) fn cannot_see() {
-    system::say(b"windlass: every snapshot is lost: a module cannot be changed\n");
+    system::say(b"windlass: every snapshot is lost: the writes of a module cannot be seen\n");
     if let Some(memory) = memory() {
-        end_map(memory);
+        blind_map(memory);
         let (cause, errno) = (Cause::Unseen, 0);
         lose_all(memory, Fault { cause, errno }, saved::forget);
     }
@@ -271,11 +273,20 @@ fn header_bytes() -> [u8; 8] {
     header
 }
 
+/// Says that a server starts, and that nobody sees what it writes until [`begin`] says that.
+pub(crate) fn arrive() {
+    let Some(memory) = memory() else { return };
+    // Its first process may have the number of the last server's.
+    memory.set_first_process(0);
+    blind_map(memory);
+}
+
 /// Begins to see the server's writes. If somebody else wrote since the last server with the hook,
 /// every snapshot is lost. The map of changes is, in any case.
 pub(crate) fn begin() {
     let Some(memory) = memory() else { return };
     end_map(memory);
+    see_again(memory);
     memory.note_start();
     THREAD.store(this_thread(), Ordering::Relaxed);
     // SAFETY: the server has one thread, and no call of it is under way.

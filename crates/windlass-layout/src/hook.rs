@@ -42,8 +42,8 @@ mod writer;
 pub use ahead::{Ahead, copy_ahead, lose_ahead, settle_ahead};
 pub use chain::{Moved, Unpublished, claim, drain, merge, publish, release, unlink};
 pub use changed::{
-    MapMark, MapShape, begin_map, end_map, forget_map, is_changed, is_mapping, map_extent,
-    map_mark, mark_changed, next_generation,
+    MapMark, MapShape, begin_map, blind_map, end_map, forget_map, is_blind, is_changed, is_mapping,
+    is_of_map, map_extent, map_mark, mark_changed, next_generation, see_again,
 };
 pub use journal::{
     JOURNAL_ENTRY_WORDS, JOURNAL_PATH_BYTES_MAX, Noted, begin_journal, end_journal, is_noting,

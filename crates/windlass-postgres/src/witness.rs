@@ -14,6 +14,10 @@ pub struct ChangeMark {
     pub epoch: String,
     /// The generation in it.
     pub generation: u32,
+    /// Tells the generation from another one with its number: a machine may be set back together
+    /// with its memory. Sets of older versions do not have this.
+    #[serde(default)]
+    pub identity: String,
 }
 
 /// Whoever sees every write to a cluster's files.

@@ -57,7 +57,7 @@ fn on(world: &World, since: u32, base: &[u32]) -> Vec<u32> {
 }
 
 fn next(memory: Memory<'_>, controller: &mut Actor) -> u32 {
-    let begun = next_generation(memory).unwrap();
+    let begun = next_generation(memory, 2).unwrap();
     grace(memory, controller).unwrap();
     begun.generation
 }
@@ -69,7 +69,7 @@ fn what_a_backup_leaves_out_is_what_its_base_has() {
         let memory = world.memory();
         let writers = [writer(&world, 1, &[0, 1, 0]), writer(&world, 2, &[1])];
         let mut controller = Actor::new(&world, 3);
-        let full = begin_map(memory, world.journal_at(), SHAPE, 7).unwrap();
+        let full = begin_map(memory, world.journal_at(), SHAPE, (7, 1)).unwrap();
         grace(memory, &mut controller).unwrap();
         let held = world.source_now();
         let second = next(memory, &mut controller);
@@ -90,13 +90,13 @@ fn a_map_that_a_new_server_ended_never_goes_on() {
     each_schedule(|| {
         let world = World::new();
         let memory = world.memory();
-        begin_map(memory, world.journal_at(), SHAPE, 7).unwrap();
+        begin_map(memory, world.journal_at(), SHAPE, (7, 1)).unwrap();
         let starts = {
             let world = Arc::clone(&world);
             thread::spawn(move || end_map(world.memory()))
         };
-        let _ = next_generation(memory);
+        let _ = next_generation(memory, 2);
         starts.join().unwrap();
-        assert_eq!(next_generation(memory), None);
+        assert_eq!(next_generation(memory, 2), None);
     });
 }

@@ -12,7 +12,7 @@ use crate::sync::{
 /// The first word: the memory is that of a write hook.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"WLHK");
 /// The version of this layout.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// How many snapshots a database can have.
 pub const SNAPSHOTS_MAX: u32 = SNAPSHOTS;
 /// The length of the memory's file. Only what is in use of it takes memory.
@@ -57,7 +57,9 @@ const FIRST_PROCESS_AT: usize = 29;
 const STORE_IDENTITY_AT: usize = 30;
 const PATH_BYTES_AT: usize = 31;
 const PATH_AT: usize = 32;
-const PATH_WORDS: usize = HEADER_WORDS / 2;
+const PATH_WORDS: usize = HEADER_WORDS / 2 - 1;
+/// Not 0 if somebody may write whom the map of changes does not see.
+pub(super) const BLIND_AT: usize = PATH_AT + PATH_WORDS;
 pub(super) const PROCESSES_AT: usize = HEADER_WORDS;
 /// A cache line each, because every write of a process changes its words.
 pub(super) const PROCESS_WORDS: usize = 16;
@@ -71,7 +73,7 @@ const AREA_AT: usize =
 /// Where indexes and maps begin, in bytes. All before it is allocated when the memory is made.
 pub const AREA_BYTES_AT: u64 = AREA_AT as u64 * 4;
 
-const _: () = assert!(PATH_AT + PATH_WORDS <= PROCESSES_AT);
+const _: () = assert!(BLIND_AT < PROCESSES_AT);
 const _: () = assert!(AREA_AT.is_multiple_of(AREA_ALIGNED));
 
 /// What a snapshot is for its writers and readers.

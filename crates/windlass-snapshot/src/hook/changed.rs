@@ -16,10 +16,11 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use windlass_image::layout::hook::{
-    MapMark, MapShape, begin_map, end_map, forget_map, grace, has_other_clock, is_changed,
-    map_extent, map_mark, next_generation,
+    MapMark, MapShape, begin_map, end_map, forget_map, grace, has_other_clock, is_blind,
+    is_changed, is_of_map, map_extent, next_generation,
 };
 use windlass_postgres::{ChangeMark, ChangeWitness};
 
@@ -58,8 +59,16 @@ impl ChangeMap {
 
     /// Whether a mark is one of the map that there is.
     fn is_its_own(&self, mark: &ChangeMark) -> bool {
-        map_mark(self.control.memory()).is_some_and(|now| {
-            shown(now.epoch) == mark.epoch && (1..=now.generation).contains(&mark.generation)
+        let number = |text: &str| u64::from_str_radix(text, 16).ok();
+        let known = number(&mark.epoch).zip(number(&mark.identity));
+        known.is_some_and(|(epoch, identity)| {
+            let generation = mark.generation;
+            let mark = MapMark {
+                epoch,
+                generation,
+                identity,
+            };
+            is_of_map(self.control.memory(), &mark)
         })
     }
 
@@ -74,12 +83,20 @@ impl ChangeMap {
             return Err(not_loaded());
         }
         let locked = control.lock()?;
-        let begun = match next_generation(memory) {
+        let begun = match next_generation(memory, random()) {
             Some(mark) => mark,
             None => made(&locked, shape_for(bytes()))?.ok_or_else(not_loaded)?,
         };
         waited(grace(memory, &mut Patience::default()))?;
-        Ok(begun)
+        match is_blind(memory) {
+            // A module was loaded meanwhile.
+            true => {
+                end_map(memory);
+                control.check_server()?;
+                Err(not_loaded())
+            }
+            false => Ok(begun),
+        }
     }
 
     /// Whether two files of this device never have one number, and a file never has two.
@@ -102,10 +119,19 @@ fn made(locked: &Locked<'_>, shape: MapShape) -> Result<Option<MapMark>, HookErr
         locked.free(Extent { at, words })?;
         forget_map(memory);
     }
-    let extent = locked.allocate(1 << shape.cells_log2, &[])?;
+    let extent = locked.allocate(shape.words(), &[])?;
+    Ok(begin_map(memory, extent.at, shape, (random(), random())))
+}
+
+/// A number that nobody has had. A machine that is set back may repeat the system's random numbers,
+/// but not the time.
+fn random() -> u64 {
     let [a, b, c, d, e, f, g, h, ..] = *uuid::Uuid::new_v4().as_bytes();
-    let epoch = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
-    Ok(begin_map(memory, extent.at, shape, epoch))
+    let random = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let nanos = since.unwrap_or_default().as_nanos().to_le_bytes();
+    let [a, b, c, d, e, f, g, h, ..] = nanos;
+    random ^ u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
 /// Twice as many cells as the database has parts, so that few share one.
@@ -134,6 +160,7 @@ impl ChangeWitness for ChangeMap {
         Ok(ChangeMark {
             epoch: shown(begun.epoch),
             generation: begun.generation,
+            identity: shown(begun.identity),
         })
     }
 

@@ -16,7 +16,9 @@ use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 use memmap2::{MmapOptions, MmapRaw};
-use windlass_image::layout::hook::{CONTROL_BYTES, CONTROL_DIRECTORY, FileKey, Memory, Waiter};
+use windlass_image::layout::hook::{
+    CONTROL_BYTES, CONTROL_DIRECTORY, FileKey, Memory, Waiter, is_blind,
+};
 
 use super::error::{HookError, HookIo};
 use super::libraries::Libraries;
@@ -155,9 +157,8 @@ impl Control {
 
     /// The same. The libraries that are known already are not looked into again.
     pub(super) fn check_libraries(&self, libraries: &mut Libraries) -> Result<(), HookError> {
-        let not_loaded = || HookError::NotLoaded {
-            data: self.data.clone(),
-        };
+        let data = || self.data.clone();
+        let not_loaded = || HookError::NotLoaded { data: data() };
         let first = self.first_process()?.ok_or_else(not_loaded)?;
         let children = format!("/proc/{first}/task/{first}/children");
         let children = std::fs::read_to_string(&children).doing("read", Path::new(&children))?;
@@ -170,7 +171,12 @@ impl Control {
                 None => {}
             }
         }
-        Ok(())
+        match is_blind(self.memory()) {
+            // It has not begun to see, and perhaps never will.
+            true if self.memory().first_process() != first => Err(not_loaded()),
+            true => Err(HookError::Blind { data: data() }),
+            false => Ok(()),
+        }
     }
 
     /// The server's first process, if one runs on the data directory.

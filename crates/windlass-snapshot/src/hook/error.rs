@@ -25,6 +25,12 @@ pub enum HookError {
         /// The call that it imports.
         call: String,
     },
+    /// The server has loaded a module whose writes the hook does not see.
+    #[error("the server on {data} has loaded a module whose writes the hook does not see: no write counts as seen until the server starts again", data = data.display())]
+    Blind {
+        /// The data directory.
+        data: PathBuf,
+    },
     /// The file with the shared memory is not what a hook makes.
     #[error("{path} is not the memory of a hook that this user may use", path = path.display())]
     Foreign {

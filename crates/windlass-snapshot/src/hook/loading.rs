@@ -11,7 +11,7 @@ use super::orphans;
 /// Whether every process of the server on a data directory writes through the hook.
 pub fn is_active(data: &Path) -> Result<bool, HookError> {
     match Control::open(data).and_then(|control| control.check_server()) {
-        Ok(()) | Err(HookError::Unseen { .. }) => Ok(true),
+        Ok(()) | Err(HookError::Unseen { .. } | HookError::Blind { .. }) => Ok(true),
         Err(HookError::NotLoaded { .. } | HookError::Version { .. }) => Ok(false),
         Err(error) => Err(error),
     }
@@ -20,7 +20,7 @@ pub fn is_active(data: &Path) -> Result<bool, HookError> {
 /// Fails if a module of the server on a data directory could change files unseen by the hook.
 pub fn check_modules(data: &Path) -> Result<(), HookError> {
     match Control::open(data).and_then(|control| control.check_server()) {
-        Err(error @ HookError::Unseen { .. }) => Err(error),
+        Err(error @ (HookError::Unseen { .. } | HookError::Blind { .. })) => Err(error),
         _ => Ok(()),
     }
 }

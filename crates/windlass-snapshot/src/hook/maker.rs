@@ -98,9 +98,11 @@ impl Maker for PostgresHook {
         let mut libraries = self.libraries.borrow_mut();
         match Control::open(data).and_then(|control| control.check_libraries(&mut libraries)) {
             Ok(()) => Ok(None),
-            Err(error @ HookError::Unseen { .. }) => Ok(Some(Obstacle::Unseen {
-                said: error.to_string(),
-            })),
+            Err(error @ (HookError::Unseen { .. } | HookError::Blind { .. })) => {
+                Ok(Some(Obstacle::Unseen {
+                    said: error.to_string(),
+                }))
+            }
             Err(
                 error @ (HookError::NotLoaded { .. }
                 | HookError::Foreign { .. }

@@ -2,7 +2,7 @@
 //! so is every block that the log or a page's own position names.
 
 use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -41,6 +41,16 @@ impl Watched {
                 .collect(),
             data,
         }
+    }
+
+    /// The map does not go on, and no other one begins. Says why.
+    pub fn refused(&self, source: &Source) -> String {
+        assert!(!self.map.has_seen(&self.mark));
+        let map = ChangeMap::of(source.server.data()).unwrap();
+        map.as_ref()
+            .unwrap_or(&self.map)
+            .begin(&mut || 1 << 26)
+            .unwrap_err()
     }
 
     /// The blocks of a file that the map names, of so many.
@@ -250,6 +260,34 @@ fn a_server_that_starts_ends_the_map() {
     assert!(ChangeMap::of(&watched.data).unwrap().is_none());
     assert!(!watched.map.has_seen(&watched.mark));
     watched.map.begin(&mut || 0).unwrap_err();
+}
+
+/// A machine is set back to an earlier moment together with its memory, and goes on otherwise.
+#[test]
+fn a_mark_of_a_future_that_did_not_come_is_not_one_of_the_map() {
+    let source = Source::start_of(DEFAULT_BIN.as_ref(), &["autovacuum = off"], &[]);
+    let first = Watched::begin(&source);
+    let memory = source.memory().unwrap();
+    let memory = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(memory)
+        .unwrap();
+    // Everything of the map is in these words of the header, but for the cells.
+    let mut kept = [0; 5 * 4];
+    memory.read_exact_at(&mut kept, 3 * 4).unwrap();
+    let second = first.map.begin(&mut || 0).unwrap();
+    assert!(first.map.has_seen(&second));
+    memory.write_all_at(&kept, 3 * 4).unwrap();
+    assert!(!first.map.has_seen(&second));
+    let again = first.map.begin(&mut || 0).unwrap();
+    assert_eq!(
+        (&again.epoch, again.generation),
+        (&second.epoch, second.generation)
+    );
+    assert!(first.map.has_seen(&again) && !first.map.has_seen(&second));
+    assert!(first.map.has_seen(&first.mark));
+    first.assert_named();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //!
 //! The module is made here, by the C compiler that Rust links with.
 
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -43,13 +44,56 @@ unsigned long overwrite(void *call)
 }
 "#;
 
+/// A module that keeps its process from making memory writable again: the calls of what is loaded
+/// after that cannot be replaced.
+const FORBIDDING: &str = r#"
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+struct magic { int length, version, arguments, keys, name, by_value; char extra[32]; };
+static const struct magic block = { 56, 1500, 100, 32, 64, 1, "PostgreSQL" };
+const struct magic *Pg_magic_func(void) { return &block; }
+
+static const struct { int version; } info = { 1 };
+const void *pg_finfo_forbid(void) { return &info; }
+
+unsigned long forbid(void *call)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mprotect, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PROT_READ | PROT_WRITE, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = { sizeof filter / sizeof *filter, filter };
+
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+        && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+#ifdef AT_ONCE
+void _PG_init(void) { forbid(0); }
+#endif
+"#;
+
 /// By which call it writes.
 const PWRITE: &str = "-DWRITE(file,page)=pwrite(file,page,sizeof(page),0)";
 const AIO: &str = "-DWRITE(file,page)=aio_write(&(struct aiocb){.aio_fildes=file,.aio_buf=page})";
 
 fn module(place: &Path, name: &str, flags: &[&str]) -> PathBuf {
+    module_of(MODULE, place, name, flags)
+}
+
+fn module_of(text: &str, place: &Path, name: &str, flags: &[&str]) -> PathBuf {
     let (source, library) = (place.join("module.c"), place.join(format!("{name}.so")));
-    std::fs::write(&source, MODULE).unwrap();
+    std::fs::write(&source, text).unwrap();
     let mut cc = Command::new("cc");
     cc.args(["-shared", "-fPIC", "-D_GNU_SOURCE", "-o"])
         .arg(&library);
@@ -101,8 +145,13 @@ fn what_modules_write_themselves_is_preserved() {
         "bound",
         &flags("-DBYTE=3", &["-Wl,-z,now,-z,relro"]),
     );
+    let old = module(
+        &place,
+        "old",
+        &flags("-DBYTE=4", &["-Wl,--hash-style=sysv"]),
+    );
     preload_before(&mut source, &before_hook);
-    for table in ["a", "b", "c"] {
+    for table in ["a", "b", "c", "d"] {
         let rows = "SELECT i, md5(i::text) AS x FROM generate_series(1, 1000) i";
         source
             .server
@@ -114,6 +163,7 @@ fn what_modules_write_themselves_is_preserved() {
     overwrite(&source, "early", &before_hook, "a");
     overwrite(&source, "late", &late, "b");
     overwrite(&source, "bound", &bound, "c");
+    overwrite(&source, "old", &old, "d");
     assert!(sums(&snapshot.directory) == before);
     assert!(hook::state(&snapshot.directory).unwrap().lost.is_none());
     watched.assert_named();
@@ -123,8 +173,78 @@ fn what_modules_write_themselves_is_preserved() {
         .zip(&before)
         .filter(|(a, b)| a != b)
         .count();
-    assert!(differing >= 3, "the modules did write: {differing}");
+    assert!(differing >= 4, "the modules did write: {differing}");
 }
+
+/// Nobody knows when a process ends that writes unseen. So no map counts until the server starts.
+#[test]
+fn a_module_that_cannot_be_seen_blinds_the_map_until_the_server_starts() {
+    let mut source = Source::start(DEFAULT_BIN.as_ref());
+    let place = source.place.path().to_owned();
+    let forbidding = module_of(FORBIDDING, &place, "forbidding", &[]);
+    let bound = module(
+        &place,
+        "bound",
+        &[PWRITE, "-DBYTE=1", "-Wl,-z,now,-z,relro"],
+    );
+    let later = module(&place, "later", &[AIO, "-DBYTE=2"]);
+    let create = format!(
+        "CREATE FUNCTION forbid() RETURNS bool AS '{}', 'forbid' LANGUAGE C",
+        forbidding.display()
+    );
+    source.server.sql("postgres", &create);
+    for (name, first, library) in [
+        ("one", "SELECT forbid()", &bound),
+        ("two", "SELECT true", &later),
+    ] {
+        let watched = Watched::begin(&source);
+        let load = format!("{first}; LOAD '{}'", library.display());
+        let loaded = source.server.try_sql("postgres", &load);
+        assert!(loaded.status.success(), "{loaded:?}");
+        assert_eq!(String::from_utf8_lossy(&loaded.stdout).trim(), "t");
+        let refused = watched.refused(&source);
+        assert!(
+            refused.contains("module whose writes the hook does not see"),
+            "{refused}"
+        );
+        let error = source
+            .try_snapshot(name, HookStart::Checkpoint)
+            .err()
+            .unwrap();
+        assert!(matches!(error, HookError::Blind { .. }), "{error}");
+        source.end("fast");
+        source.server.run();
+        Watched::begin(&source).assert_named();
+    }
+}
+
+/// The first process of a server may have the number of that of the one before.
+#[test]
+fn a_server_whose_calls_cannot_be_replaced_ends_the_map_and_takes_the_place_of_nobody() {
+    let mut source = Source::start(DEFAULT_BIN.as_ref());
+    let place = source.place.path().to_owned();
+    let forbidding = module_of(FORBIDDING, &place, "forbidding", &["-DAT_ONCE"]);
+    let watched = Watched::begin(&source);
+    let memory = std::fs::File::open(source.memory().unwrap()).unwrap();
+    let word = |at: u64| {
+        let mut bytes = [0; 4];
+        memory.read_exact_at(&mut bytes, 4 * at).unwrap();
+        u32::from_le_bytes(bytes)
+    };
+    assert_ne!((word(GENERATION), word(FIRST_PROCESS)), (0, 0));
+    preload_before(&mut source, &forbidding);
+    assert_eq!((word(GENERATION), word(FIRST_PROCESS)), (0, 0));
+    assert!(
+        watched
+            .refused(&source)
+            .contains("does not write through the hook")
+    );
+    assert!(!hook::is_active(source.server.data()).unwrap());
+}
+
+/// Words of the memory: docs of windlass-layout's `hook/memory`.
+const GENERATION: u64 = 5;
+const FIRST_PROCESS: u64 = 29;
 
 #[test]
 fn a_server_with_a_module_that_writes_unseen_is_refused() {

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::thread::available_parallelism;
 
 use windlass_engine::media::Codec;
+use windlass_postgres::Lsn;
 use windlass_repository::{
     Ahead, Fetched, LogFileName, LogPlace, LookAhead, PushRequest, Pushed, RepositoryError, Spool,
     check_spool, content_key_beside, fetch, push, system_beside,
@@ -71,6 +72,8 @@ pub struct ArchiveGetRequest {
     pub threads: Option<usize>,
     /// Where segments lie that were fetched ahead.
     pub spool: Option<PathBuf>,
+    /// Log that was durable and is lost is an error, unless it is lost from here on.
+    pub until: Option<Lsn>,
 }
 
 /// Stores a file that a server archives. It is durable when this returns.
@@ -156,7 +159,8 @@ pub fn archive_get(
     if let Some(bytes) = taken(request, &place, &name) {
         return Ok(Fetched::Complete { bytes });
     }
-    let fetched = fetch(&place, &name, &request.into, threads(request.threads))?;
+    let how = (threads(request.threads), request.until);
+    let fetched = fetch(&place, &name, &request.into, how)?;
     if fetched == Fetched::Absent && !place.at().is_directory() {
         // A place without any log of the cluster is a mistake, and not the end of its log.
         LogPlace::open(place.at(), Some(place.system()))?;

@@ -11,7 +11,7 @@ use windlass_engine::media::{LogRecord, SetId};
 use windlass_engine::{SetEntry, SetState};
 use windlass_postgres::Timeline;
 use windlass_repository::{
-    CommitReader, Linked, Links, LogPlace, Record, RepositoryError, TimelineLog, link,
+    CommitReader, Linked, Links, LogPlace, LostEnd, Record, RepositoryError, TimelineLog, link,
 };
 use windlass_sqlite::{DatabaseKey, KIND, Standing};
 
@@ -91,6 +91,8 @@ pub struct CommitTimeline {
     pub stored_bytes: u64,
     /// Why it begins, if something before it may be lost.
     pub lost: Option<String>,
+    /// What is gone from its end, although it was durable.
+    pub lost_end: Option<LostEnd>,
     /// Whether its beginning has expired.
     is_cut: bool,
 }
@@ -224,6 +226,7 @@ fn found_in(
         stored_bytes: stored.stored_bytes,
         // What came before has expired, so nobody lacks what was lost there.
         lost: lost.filter(|_| !is_cut),
+        lost_end: stored.lost.into_iter().next_back(),
         is_cut,
     }))
 }

@@ -344,6 +344,7 @@ impl OperationError {
             )
             | Self::Repository(RepositoryError::Name { .. }) => Ending::Usage,
             Self::Repository(error) if error.is_damage() => Ending::Damage,
+            Self::Recovery(error) if error.is_damage() => Ending::Damage,
             Self::OfDamage(_) | Self::Sqlite(SqliteError::Facts { .. }) => Ending::Damage,
             Self::OfSet { error, .. }
             | Self::OfTarget(error)

@@ -74,7 +74,7 @@ pub struct Reach {
     pub path: LogPath,
     /// The log has everything up to here.
     pub end: Lsn,
-    /// What is missing there, if the log goes on later: its timeline, and where it goes on.
+    /// What is missing there, if the log goes on later, or did: its timeline, and where it goes on.
     pub gap: Option<(Timeline, Lsn)>,
 }
 
@@ -101,6 +101,9 @@ impl Reach {
         let (end, gap) = match covered {
             Ok(end) => (end, None),
             Err(RepositoryError::Gap { from, timeline, to }) => (from, Some((timeline, to))),
+            Err(RepositoryError::LostEnd { lost, .. }) => {
+                (lost.end, Some((lost.timeline, lost.durable)))
+            }
             Err(error) => return Err(error),
         };
         let end = if end <= from { set.stop } else { end };

@@ -10,7 +10,8 @@
 //! - If nobody chose a set, an older one is taken only if the point lies before the newer ones.
 //! - If no set fits, the failure names the windows that can be restored.
 //! - If nobody asked for a point, a set ends with itself only if it was chosen, or if its place has
-//!   no log that goes on from it. A log with a gap is a failure, never an earlier end.
+//!   no log that goes on from it. A log with a gap is a failure, never an earlier end. If the log
+//!   has lost its end, the latest state is what is there, and the plan says what is missing.
 
 mod error;
 mod file;
@@ -230,10 +231,11 @@ fn cluster_plan(
     let system = facts.system_identifier.parse().ok();
     let place = log_place(set, request)?;
     let log = LogPlace::open(&log_at(&place), system)?;
-    let fetch = (request.fetch)(&place, log.system(), log.is_encrypted()?);
     let way = Way::new(&facts, &log, request)?;
     own::check(found.open()?, &facts, &mut way.reader())?;
     let (to, stop) = way.check(request)?;
+    let lost = way.lost_from()?;
+    let fetch = (request.fetch)(&place, (log.system(), log.is_encrypted()?), lost);
     Ok(RecoveryPlan {
         recovery: Recovery {
             point: request.point.clone(),
@@ -249,6 +251,11 @@ fn cluster_plan(
         timeline: way.path.timeline(),
         remarks: remarks::of(&way, &request.point, stop)?,
     })
+}
+
+/// Whether the log lacks only its end: what is there is its latest state.
+fn is_end(gap: &RepositoryError) -> bool {
+    matches!(gap, RepositoryError::LostEnd { goes_on: false, .. })
 }
 
 fn check_after(facts: &DatabaseFacts, point: &RecoveryPoint) -> Result<(), RecoveryError> {
@@ -269,6 +276,7 @@ fn check_after(facts: &DatabaseFacts, point: &RecoveryPoint) -> Result<(), Recov
 /// The log from the end of a set on.
 struct Way<'a> {
     log: &'a LogPlace,
+    known: KnownLog<'a>,
     path: LogPath,
     segment_bytes: u64,
     /// Where a record begins that the set does not need.
@@ -294,6 +302,7 @@ impl<'a> Way<'a> {
         let from = needed_from((stop, facts.standby), left, segment_bytes);
         Ok(Self {
             log,
+            known: KnownLog::of(log),
             path,
             segment_bytes,
             stop,
@@ -309,21 +318,14 @@ impl<'a> Way<'a> {
             RecoveryPoint::Lsn(lsn) => Some(*lsn),
             _ => None,
         };
-        let covered = self.path.covered(
-            &KnownLog::of(self.log),
-            self.from,
-            (self.segment_bytes, up_to),
-        );
-        let (end, gap) = match covered {
+        let (end, gap) = match self.covered(up_to) {
             Ok(end) => (end, None),
-            Err(RepositoryError::Gap { from, timeline, to }) => {
-                let gap = RepositoryError::Gap { timeline, from, to };
-                if request.point == RecoveryPoint::Latest {
-                    return Err(gap.into());
+            Err(gap) => match gap.missing_from() {
+                Some(from) if request.point != RecoveryPoint::Latest || is_end(&gap) => {
+                    (from, Some(Box::new(gap)))
                 }
-                (from, Some(Box::new(gap)))
-            }
-            Err(error) => return Err(error.into()),
+                _ => return Err(gap.into()),
+            },
         };
         let missing = |end, last, gap| RecoveryError::NotInLog {
             target: request.point.to_string(),
@@ -357,6 +359,17 @@ impl<'a> Way<'a> {
                 _ => Err(missing(read, last, gap).into()),
             },
         }
+    }
+
+    /// How far the log goes.
+    fn covered(&self, up_to: Option<Lsn>) -> Result<Lsn, RepositoryError> {
+        let bytes = self.segment_bytes;
+        self.path.covered(&self.known, self.from, (bytes, up_to))
+    }
+
+    /// From where on log that was durable is lost, behind what the set has.
+    fn lost_from(&self) -> Result<Option<Lsn>, RepositoryError> {
+        self.path.lost_from(&self.known, self.from)
     }
 
     fn reader(&self) -> LogReader<'_> {

@@ -3,23 +3,43 @@
 use std::io::ErrorKind;
 
 use windlass_engine::Reading;
-use windlass_media::LogContent;
+use windlass_media::{FormatError, LogContent, Structure};
 use windlass_postgres::{Lsn, Timeline};
 
 use crate::error::{IoContext, RepositoryError};
-use crate::lost::check_end;
+use crate::lost::with_lost;
 use crate::object::LogObject;
 use crate::place::{LogPlace, ObjectName};
 
 impl LogPlace {
-    /// Opens an object of the log. It must hold what its name and its place say.
+    /// Opens an object of the log. It must hold what its name and its place say. One that grows
+    /// says what it has lost; the error `LostEnd` means that nothing of it can be read.
     pub(crate) fn open_object(
         &self,
         timeline: Timeline,
         name: &ObjectName,
         reading: Reading,
     ) -> Result<LogObject, RepositoryError> {
-        let marked = self.marked_and_begun(name)?;
+        if name.end.is_some() {
+            return self.open_named(timeline, name, reading);
+        }
+        let marked = self.marked(name)?;
+        let opened = match self.has_lost_all(name, marked)? {
+            true => Err(RepositoryError::Object {
+                path: name.path.clone(),
+                source: FormatError::Truncated(Structure::LogHeader),
+            }),
+            false => self.open_named(timeline, name, reading),
+        };
+        with_lost(opened, (timeline, name), marked)
+    }
+
+    fn open_named(
+        &self,
+        timeline: Timeline,
+        name: &ObjectName,
+        reading: Reading,
+    ) -> Result<LogObject, RepositoryError> {
         let bytes = self.open_bytes(name, reading).doing("open", &name.path)?;
         let object = LogObject::open(self.at(), (bytes, &name.path), name.end.is_some())?;
         let header = &object.header;
@@ -34,7 +54,7 @@ impl LogPlace {
             None
         };
         match fault {
-            None => check_end(&object, marked).map(|()| object),
+            None => Ok(object),
             Some(what) => Err(RepositoryError::Misplaced {
                 path: name.path.clone(),
                 what,

@@ -64,10 +64,12 @@ pub enum RepositoryError {
         what: &'static str,
     },
     /// A growing object has lost log that was durable.
-    #[error("{} ends at {}, and its log up to {} was durable", lost.path.display(), lost.end, lost.durable)]
+    #[error("{lost}{}", goes_on_words(*goes_on))]
     LostEnd {
         /// What is gone.
         lost: LostEnd,
+        /// Whether there is later log behind it.
+        goes_on: bool,
     },
     /// The name is none of a file that PostgreSQL archives.
     #[error("{name:?} is no name of a file that PostgreSQL archives")]
@@ -207,10 +209,54 @@ pub enum RepositoryError {
 pub struct LostEnd {
     /// The object.
     pub path: PathBuf,
+    /// The timeline.
+    pub timeline: Timeline,
     /// Where it ends now.
     pub end: Lsn,
-    /// Everything before this position was durable.
+    /// Everything before this position was durable. It is the next one behind the end if nobody
+    /// knows.
     pub durable: Lsn,
+}
+
+impl LostEnd {
+    /// What an object has lost that ends there.
+    pub(crate) fn new(path: &Path, timeline: Timeline, end: Lsn, durable: Option<u64>) -> Self {
+        Self {
+            path: path.to_owned(),
+            timeline,
+            end,
+            durable: Lsn(durable.unwrap_or_default().max(end.0.saturating_add(1))),
+        }
+    }
+
+    /// Whether log is missing at a position.
+    pub fn is_at(&self, at: Lsn) -> bool {
+        self.end <= at && at < self.durable
+    }
+}
+
+impl std::fmt::Display for LostEnd {
+    fn fmt(&self, into: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (path, end, durable) = (self.path.display(), self.end, self.durable);
+        match durable.0 - end.0 {
+            1 => write!(
+                into,
+                "{path} cannot be read from {end} on, and nobody knows up to where it was durable"
+            ),
+            _ => write!(
+                into,
+                "{path} ends at {end}, and its log up to {durable} was durable: {end} to {durable} \
+                 is missing"
+            ),
+        }
+    }
+}
+
+fn goes_on_words(goes_on: bool) -> &'static str {
+    match goes_on {
+        true => ", and later log is there",
+        false => "",
+    }
 }
 
 /// An error of a bucket names its object itself.
@@ -235,6 +281,15 @@ impl RepositoryError {
     /// Whether the disk, or what its user may have of it, is full.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_full(source))
+    }
+
+    /// Where log is missing, if that is it.
+    pub fn missing_from(&self) -> Option<Lsn> {
+        match self {
+            Self::Gap { from, .. } => Some(*from),
+            Self::LostEnd { lost, .. } => Some(lost.end),
+            _ => None,
+        }
     }
 
     /// Whether an object cannot be read because there is no key to it.

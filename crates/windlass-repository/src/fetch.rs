@@ -17,14 +17,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use windlass_engine::{Reading, durable};
 use windlass_postgres::{Lsn, Segment, Timeline};
 
-use crate::error::{IoContext, RepositoryError};
+use crate::error::{IoContext, LostEnd, RepositoryError};
 use crate::file_name::LogFileName;
 use crate::object::FrameMemory;
 use crate::place::{LogPlace, ObjectName};
 use crate::push::data_directory;
 use crate::reader::TRIES_MAX;
 use crate::writer::MODE;
-use part::{Part, own_goes_on, parts, sound};
+use part::{Held, Part, own_goes_on, parts, sound};
 
 /// What became of a request for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,18 +43,19 @@ pub enum Fetched {
     Absent,
 }
 
-/// Fetches a file of the log to `into`. It is not durable: the server makes it so.
+/// Fetches a file of the log to `into`. It is not durable: the server makes it so. Log that was
+/// durable and is lost is an error, unless it is lost from `until` on.
 pub fn fetch(
     place: &LogPlace,
     name: &LogFileName,
     into: &Path,
-    threads: usize,
+    (threads, until): (usize, Option<Lsn>),
 ) -> Result<Fetched, RepositoryError> {
     match name {
         LogFileName::Segment(name) => {
             let mut tries = 1;
             loop {
-                match fetch_segment(place, name, into, threads) {
+                match fetch_segment(place, name, into, (threads, until)) {
                     // Whoever receives the log gave it another name, after the list was made.
                     Err(error) if error.is_gone() && tries < TRIES_MAX => tries += 1,
                     fetched => return fetched,
@@ -81,8 +82,9 @@ fn fetch_segment(
     place: &LogPlace,
     name: &str,
     into: &Path,
-    threads: usize,
+    (threads, until): (usize, Option<Lsn>),
 ) -> Result<Fetched, RepositoryError> {
+    let is_expected = |lost: &LostEnd| until.is_some_and(|until| until <= lost.end);
     let timeline = LogFileName::Segment(name.to_owned()).timeline();
     if let Some(part) = whole_segment(place, timeline, name)? {
         let (start, end) = (part.from, part.to);
@@ -90,7 +92,11 @@ fn fetch_segment(
         let bytes = end - start;
         return Ok(Fetched::Complete { bytes });
     }
-    let Some(segment_bytes) = segment_bytes(place, timeline)? else {
+    let segment_bytes = match segment_bytes(place, timeline) {
+        Err(RepositoryError::LostEnd { lost, .. }) if is_expected(&lost) => None,
+        found => found?,
+    };
+    let Some(segment_bytes) = segment_bytes else {
         return Ok(Fetched::Absent);
     };
     let Some(segment) = Segment::of_name(name, segment_bytes) else {
@@ -99,7 +105,11 @@ fn fetch_segment(
     let start = segment.start(segment_bytes);
     let end = Lsn(start.0 + segment_bytes);
     let names = place.objects_at(timeline, start)?;
-    let parts = parts(place, timeline, &names, (start, end))?;
+    let (parts, lost) = parts(place, timeline, &names, (start, end))?;
+    if let Some(lost) = lost.filter(|lost| !is_expected(lost)) {
+        let goes_on = false;
+        return Err(RepositoryError::LostEnd { lost, goes_on });
+    }
     let reached = parts.last().map_or(start, |part| Lsn(part.to));
     if reached < end {
         let own = data_directory(into).join("pg_wal").join(name);
@@ -141,7 +151,7 @@ fn whole_segment(
             continue;
         }
         match sound(place, timeline, &object, (start, end)) {
-            Ok(Some(part)) if part.is_segment(bytes) => return Ok(Some(part)),
+            Ok(Held::Part(part)) if part.is_segment(bytes) => return Ok(Some(*part)),
             // Who looks at all objects finds the damage again, or another one that is sound.
             Err(error) if !error.is_damage() => return Err(error),
             _ => {}

@@ -25,6 +25,7 @@ use windlass_media::{Codec, LOG_FRAMES_MAX, LogContent, LogHeader, fitted};
 use windlass_postgres::{Lsn, Timeline};
 
 use crate::error::{IoContext, RepositoryError};
+use crate::lost::keep_aside;
 use crate::mark::DurableMark;
 use crate::place::{LogPlace, ObjectName};
 use crate::push::{Pushed, now_nanos, put_file};
@@ -117,15 +118,26 @@ impl GrowingLog {
         let options = options.read(true).write(true);
         let mut file = windlass_engine::open_own(path, options).doing("open", path)?;
         let lock = lock(&file, path)?;
-        if !self.place.has_header(name)? && self.place.marked(name)?.is_none() {
+        if !self.place.has_header(name)? && !self.place.marked(name)?.is_there() {
             // A run was killed before it wrote the header. It never told anybody.
             return std::fs::remove_file(path).doing("remove", path);
         }
-        let object = self
-            .place
-            .open_object(self.timeline, name, Reading::Whole)?;
+        let opened = self.place.open_object(self.timeline, name, Reading::Whole);
+        let object = match opened {
+            // Nothing of it can be read, and what comes takes its name.
+            Err(RepositoryError::LostEnd { .. }) if name.start == self.position => {
+                keep_aside(path)?;
+                DurableMark::of(path).remove()?;
+                return std::fs::remove_file(path).doing("remove", path);
+            }
+            Err(RepositoryError::LostEnd { .. }) => return Ok(()),
+            opened => opened?,
+        };
         if object.end() != self.position.0 {
             return Ok(());
+        }
+        if object.said_behind.is_some() {
+            keep_aside(path)?;
         }
         let mut mark = DurableMark::of(path);
         if object.index().is_empty() {

@@ -68,14 +68,38 @@ fn mark_path(object: &Path) -> PathBuf {
     object.with_extension(SUFFIX)
 }
 
-/// Up to where a growing object was durable, if that is known.
-pub(crate) fn read(object: &Path) -> Result<Option<u64>, RepositoryError> {
+/// What the mark of a growing object says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Marked {
+    /// There is none, or a power cut left an empty one.
+    Nothing,
+    /// Everything before this position was durable.
+    UpTo(u64),
+    /// It is damaged: nobody knows.
+    Damaged,
+}
+
+impl Marked {
+    /// Whether there is one.
+    pub(crate) fn is_there(self) -> bool {
+        self != Self::Nothing
+    }
+}
+
+/// Reads the mark of a growing object.
+pub(crate) fn read(object: &Path) -> Result<Marked, RepositoryError> {
     let path = mark_path(object);
     let mut tries = 1;
     loop {
         match LogMark::decode(&bytes_of(&path)?) {
             Err(FormatError::Checksum { .. }) if tries < TRIES_MAX => tries += 1,
-            found => return Ok(found.of(&path)?.map(|mark| mark.durable)),
+            Ok(Some(mark)) => return Ok(Marked::UpTo(mark.durable)),
+            Ok(None) => return Ok(Marked::Nothing),
+            // A newer version of Windlass wrote it, and may mean something else.
+            Err(error @ (FormatError::Version { .. } | FormatError::Feature { .. })) => {
+                return Err(error).of(&path);
+            }
+            Err(_) => return Ok(Marked::Damaged),
         }
     }
 }

@@ -8,8 +8,9 @@
 //!   was decrypted before, which finds any changed bit.
 //! - A key is asked for when the first encrypted frame is read, and not before: an object can be
 //!   listed, and its stored bytes checked, without one.
-//! - A torn end of a growing object is where its writer was cut off. Damage before a position that
-//!   was durable is damage, and never looks like an end.
+//! - A torn end of a growing object is where its writer was cut off. If bytes before a position
+//!   that was durable cannot be read, the object ends in front of them, and says that its end is
+//!   lost.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use windlass_media::{
     fitted,
 };
 
-use crate::error::{FormatContext, IoContext, RepositoryError};
+use crate::error::{FormatContext, IoContext, LostEnd, RepositoryError};
 use crate::locked::{ObjectLock, read_lock};
 use crate::place::Place;
 use crate::verify::check_segments;
@@ -44,6 +45,11 @@ pub(crate) struct LogObject {
     end: u64,
     /// Where the last frame ends in the file.
     frames_end: u64,
+    /// Whole frames behind the end of a growing object say that everything before this position was
+    /// durable.
+    pub(crate) said_behind: Option<u64>,
+    /// What is lost of the end of a growing object.
+    pub(crate) lost: Option<LostEnd>,
     content_hash: Option<[u8; 32]>,
 }
 
@@ -94,6 +100,8 @@ impl LogObject {
             frames_begin,
             index: Vec::new(),
             frames_end: frames_begin,
+            said_behind: None,
+            lost: None,
             content_hash: None,
         };
         match is_sealed {
@@ -142,13 +150,17 @@ impl LogObject {
             self.end = frame.end();
             self.frames_end = behind(at, &frame);
         }
-        self.check_torn(length, &mut stored)
+        self.said_behind = self.said_behind(length, &mut stored)?;
+        Ok(())
     }
 
-    /// Refuses the object if a frame behind its end says that bytes were durable which are not
-    /// there.
-    fn check_torn(&self, length: u64, stored: &mut Vec<u8>) -> Result<(), RepositoryError> {
-        let mut at = self.frames_end;
+    /// Up to where bytes were durable that are not there, if frames behind the end say so.
+    fn said_behind(
+        &self,
+        length: u64,
+        stored: &mut Vec<u8>,
+    ) -> Result<Option<u64>, RepositoryError> {
+        let (mut at, mut said) = (self.frames_end, None);
         let mut block = vec![0; SEARCH_BYTES];
         while at + (LOG_FRAME_HEADER_BYTES as u64) <= length {
             let bytes = fitted::<usize, u64>((length - at).min(SEARCH_BYTES as u64));
@@ -157,15 +169,13 @@ impl LogObject {
             let starts = block[..bytes].windows(magic.len()).enumerate();
             for (start, _) in starts.filter(|(_, window)| window == magic) {
                 let found = self.whole_frame(at + start as u64, length, stored)?;
-                if found.is_some_and(|frame| frame.durable() > self.end) {
-                    let what = "bytes that were durable cannot be read";
-                    return Err(invalid(Structure::LogFrame, what, &self.path));
-                }
+                let durable = found.map(|frame| frame.durable());
+                said = said.max(durable.filter(|durable| *durable > self.end));
             }
             // A magic number may lie across the boundary.
             at += (bytes as u64).saturating_sub(3).max(1);
         }
-        Ok(())
+        Ok(said)
     }
 
     /// The header of the frame there, if the frame is whole.

@@ -137,16 +137,16 @@ impl LogPath {
             let bound = up_to.into_iter().chain(needed).min();
             at = log.covered_from(at);
             if let Some(bound) = bound.filter(|bound| *bound > at) {
-                let to = log.gap_after(at).map_or(bound, |gap| gap.end);
-                let is_last = step.to.is_none() && log.gap_after(at).is_none();
-                return match is_last {
+                let gap = log.gap_after(at);
+                let to = gap.map_or(bound, |gap| gap.end);
+                return match step.to.is_none() && gap.is_none() {
                     true => Ok(at),
-                    false => Err(gap(step.timeline, at, to)),
+                    false => Err(log.missing((at, to), step.to.is_some())),
                 };
             }
             if step.to.is_none() {
                 return match log.gap_after(at).filter(|_| up_to.is_none()) {
-                    Some(missing) => Err(gap(step.timeline, missing.start, missing.end)),
+                    Some(gap) => Err(log.missing((gap.start, gap.end), false)),
                     None => Ok(at),
                 };
             }
@@ -157,10 +157,24 @@ impl LogPath {
         }
         Ok(at)
     }
-}
 
-fn gap(timeline: Timeline, from: Lsn, to: Lsn) -> RepositoryError {
-    RepositoryError::Gap { timeline, from, to }
+    /// The first position behind `from` at which log of this way is lost that was durable.
+    pub fn lost_from(
+        &self,
+        known: &KnownLog<'_>,
+        from: Lsn,
+    ) -> Result<Option<Lsn>, RepositoryError> {
+        let mut first = None;
+        for step in &self.steps {
+            let log = known.timeline(step.timeline)?;
+            let ends = log.lost.iter().map(|lost| lost.end);
+            first = first
+                .into_iter()
+                .chain(ends.filter(|end| *end >= from))
+                .min();
+        }
+        Ok(first)
+    }
 }
 
 #[cfg(test)]

@@ -302,7 +302,7 @@ impl LogPlace {
         for name in names {
             // A receiver that was killed before it wrote a header never told anybody of log there.
             let is_sealed = name.end.is_some();
-            if is_sealed || self.has_header(&name)? || self.marked(&name)?.is_some() {
+            if is_sealed || self.has_header(&name)? || self.marked(&name)?.is_there() {
                 objects.push(name);
             }
         }

@@ -26,6 +26,8 @@ pub struct TimelineLog {
     pub timeline: Timeline,
     /// Its runs of log, oldest first. Between two of them is a gap.
     pub spans: Vec<LogSpan>,
+    /// What growing objects have lost of their ends, and no other object has.
+    pub lost: Vec<LostEnd>,
     /// How many objects hold it.
     pub objects: u64,
     /// Their bytes.
@@ -41,10 +43,9 @@ impl TimelineLog {
         let mut lost = Vec::new();
         for name in &objects {
             stored_bytes += place.stored_bytes(name).doing("examine", &name.path)?;
-            match span(place, timeline, name) {
-                Err(RepositoryError::LostEnd { lost: end }) => lost.push(end),
-                found => spans.extend(found?),
-            }
+            let (span, end) = span(place, timeline, name)?;
+            spans.extend(span);
+            lost.extend(end);
         }
         let spans = merged(spans);
         // Another object may have the same log.
@@ -52,23 +53,31 @@ impl TimelineLog {
             let mut holders = spans.iter();
             holders.any(|span| span.start <= one.end && one.durable <= span.end)
         };
-        if let Some(lost) = lost.into_iter().find(|one| !has(one)) {
-            return Err(RepositoryError::LostEnd { lost });
-        }
+        lost.retain(|one| !has(one));
         Ok(Self {
             timeline,
             spans,
+            lost,
             objects: objects.len() as u64,
             stored_bytes,
         })
     }
 
-    /// The missing parts between runs of log.
+    /// The missing parts between runs of log, and what was durable behind the last one.
     pub fn gaps(&self) -> impl Iterator<Item = LogSpan> {
-        self.spans.windows(2).map(|pair| LogSpan {
+        let between = self.spans.windows(2).map(|pair| LogSpan {
             start: pair[0].end,
             end: pair[1].start,
-        })
+        });
+        between.chain(self.lost_behind())
+    }
+
+    /// What was durable behind the last run of log, and is lost.
+    fn lost_behind(&self) -> Option<LogSpan> {
+        let last = self.lost.iter().max_by_key(|lost| lost.durable)?;
+        let start = self.spans.last().map_or(last.end, |span| span.end);
+        let end = last.durable;
+        (start < end).then_some(LogSpan { start, end })
     }
 
     /// How far the log goes from a position without a gap. That position itself if it is not there.
@@ -77,12 +86,34 @@ impl TimelineLog {
         self.spans.iter().find(holds).map_or(from, |span| span.end)
     }
 
-    /// The first missing part at a position or behind it, if log follows it.
+    /// The first missing part at a position or behind it, if log follows it, or was durable.
     pub fn gap_after(&self, from: Lsn) -> Option<LogSpan> {
         let start = self.covered_from(from);
-        let next = self.spans.iter().find(|span| span.start > start)?;
-        let end = next.start;
-        Some(LogSpan { start, end })
+        let end = match self.spans.iter().find(|span| span.start > start) {
+            Some(next) => next.start,
+            None => self.lost_behind()?.end,
+        };
+        (start < end).then_some(LogSpan { start, end })
+    }
+
+    /// The error for log that is missing from a position on. `goes_on` says whether later log is
+    /// needed, whether this timeline has it or another one.
+    pub(crate) fn missing(&self, (from, to): (Lsn, Lsn), goes_on: bool) -> RepositoryError {
+        let goes_on = goes_on || self.spans.last().is_some_and(|last| last.start > from);
+        match self.lost.iter().find(|lost| lost.is_at(from)) {
+            Some(lost) => RepositoryError::LostEnd {
+                lost: LostEnd {
+                    end: from,
+                    ..lost.clone()
+                },
+                goes_on,
+            },
+            None => RepositoryError::Gap {
+                timeline: self.timeline,
+                from,
+                to,
+            },
+        }
     }
 }
 
@@ -119,19 +150,22 @@ impl<'a> KnownLog<'a> {
     }
 }
 
+/// What an object holds, and what it has lost.
 fn span(
     place: &LogPlace,
     timeline: Timeline,
     name: &ObjectName,
-) -> Result<Option<LogSpan>, RepositoryError> {
-    let (start, end) = match name.end {
-        Some(end) => (name.start, end),
-        None => (
-            name.start,
-            Lsn(place.open_object(timeline, name, Reading::Whole)?.end()),
-        ),
+) -> Result<(Option<LogSpan>, Option<LostEnd>), RepositoryError> {
+    let start = name.start;
+    let (end, lost) = match name.end {
+        Some(end) => (end, None),
+        None => match place.open_object(timeline, name, Reading::Whole) {
+            Ok(object) => (Lsn(object.end()), object.lost),
+            Err(RepositoryError::LostEnd { lost, .. }) => (start, Some(lost)),
+            Err(error) => return Err(error),
+        },
     };
-    Ok((start < end).then_some(LogSpan { start, end }))
+    Ok(((start < end).then_some(LogSpan { start, end }), lost))
 }
 
 /// Joins what touches or overlaps.

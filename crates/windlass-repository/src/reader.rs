@@ -145,7 +145,8 @@ impl<'a> LogReader<'a> {
         for name in names {
             match self.place.open_object(timeline, name, Reading::Whole) {
                 Ok(object) if object.frame_of(at.0).is_some() => return Ok(Some(object)),
-                Ok(_) => {}
+                // What is lost is not there. Whoever asks how far the log goes hears of it.
+                Ok(_) | Err(RepositoryError::LostEnd { .. }) => {}
                 Err(error) => fault = Some(error),
             }
         }

@@ -153,7 +153,7 @@ impl Spool {
         let path = self.directory.join(name);
         let part = self.directory.join(&format!("{name}{PART}"));
         let name = LogFileName::Segment(name.to_owned());
-        match fetch(place, &name, &part, threads)? {
+        match fetch(place, &name, &part, (threads, None))? {
             Fetched::Complete { .. } => {
                 #[expect(clippy::disallowed_methods, reason = "it need not be durable")]
                 let named = std::fs::rename(&part, &path);

@@ -89,6 +89,10 @@ impl LogCheck {
         let checked = match opened {
             Ok(object) => {
                 self.stored_bytes += object.stored_bytes();
+                self.faults.extend(object.lost.clone().map(|lost| {
+                    let goes_on = false;
+                    RepositoryError::LostEnd { lost, goes_on }
+                }));
                 match depth {
                     CheckDepth::Everything => object.verify().map(|is_read| {
                         self.unread += u64::from(!is_read);

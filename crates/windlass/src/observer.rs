@@ -120,12 +120,7 @@ impl Terminal {
             } => self.note(&format!(
                 "receives the log of cluster {system} from {from} on timeline {timeline}"
             )),
-            Notice::LogLost(lost) => output::degrade(&format!(
-                "{} ends at {}, and its log up to {} was durable; asking for it again",
-                lost.path.display(),
-                lost.end,
-                lost.durable
-            )),
+            Notice::LogLost(lost) => output::degrade(&format!("{lost}; asking for it again")),
             Notice::ReceiveBroken(error) => {
                 let message = chain(error.to_string(), error);
                 output::note(&format!("warning: {message}; trying again"));
@@ -144,7 +139,10 @@ impl Terminal {
                 self.note(&recovers(plan));
                 plan.remarks.iter().for_each(|remark| self.at_point(remark));
             }
-            Notice::Replays(plan) => self.note(&replays(plan)),
+            Notice::Replays(plan) => {
+                self.note(&replays(plan));
+                plan.lost.iter().for_each(point::lost_end);
+            }
             Notice::EndsWithSet(why) => self.ends(why),
             Notice::WritesAnew { path, fault } => {
                 self.note(&format!("writes {} anew: {fault}", path.display()));

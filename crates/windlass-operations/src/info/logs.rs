@@ -27,6 +27,13 @@ pub struct LogInfo {
     pub fault: Option<RepositoryError>,
 }
 
+impl LogInfo {
+    /// Whether a growing object has lost log that was durable.
+    pub fn has_lost(&self) -> bool {
+        self.timelines.iter().any(|one| !one.lost.is_empty())
+    }
+}
+
 /// The log of a SQLite database in a place.
 #[derive(Debug)]
 pub struct DatabaseLogInfo {

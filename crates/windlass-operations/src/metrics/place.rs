@@ -100,7 +100,10 @@ fn logs(out: &mut String, logs: &[LogInfo]) {
     for log in logs {
         let system = log.system.to_string();
         let database = [label("database", &log.name), label("key", &system)].join(",");
-        faults.push((database.clone(), f64::from(u8::from(log.fault.is_some()))));
+        faults.push((
+            database.clone(),
+            f64::from(u8::from(log.fault.is_some() || log.has_lost())),
+        ));
         let with =
             |timeline: u32| [database.clone(), label("timeline", &timeline.to_string())].join(",");
         for one in &log.timelines {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use thiserror::Error;
 use windlass_postgres::{Lsn, RecoveryPoint, Timeline};
-use windlass_repository::RepositoryError;
+use windlass_repository::{LostEnd, RepositoryError};
 
 use crate::commits::CommitRun;
 use crate::reach::Window;
@@ -38,7 +38,7 @@ pub enum RecoveryError {
         has_later: bool,
     },
     /// The log of a SQLite database ends before the point.
-    #[error("{target} is not in the log, which has every transaction up to {end}{}", lost(*is_last))]
+    #[error("{target} is not in the log, which has every transaction up to {end}{}{}", lost_words(*is_last), gone_words(lost.as_deref()))]
     NotCaptured {
         /// The point.
         target: String,
@@ -48,6 +48,8 @@ pub enum RecoveryError {
         end: Timestamp,
         /// Whether nothing follows, on this timeline or another.
         is_last: bool,
+        /// What is gone behind it, although it was durable.
+        lost: Option<Box<LostEnd>>,
     },
     /// The log changed during the restore.
     #[error("the log in {} no longer has the transactions that it had", place.display())]
@@ -180,7 +182,11 @@ fn window_words(windows: &[WindowShown]) -> String {
     }
 }
 
-fn lost(is_last: bool) -> &'static str {
+fn gone_words(lost: Option<&LostEnd>) -> String {
+    lost.map_or_else(String::new, |lost| format!("; {lost}"))
+}
+
+fn lost_words(is_last: bool) -> &'static str {
     match is_last {
         true => "",
         false => "; what follows may lack transactions",
@@ -192,6 +198,16 @@ fn last_words(last: Option<&Timestamp>) -> String {
 }
 
 impl RecoveryError {
+    /// Whether damage of the archived log causes it.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            Self::NotInLog { gap: Some(gap), .. } => gap.is_damage(),
+            Self::NotCaptured { lost, .. } => lost.is_some(),
+            Self::NoSet { error, .. } => error.is_damage(),
+            _ => false,
+        }
+    }
+
     /// Whether an older set may reach the point. The newest state that there is, is never that of
     /// an older set: if the log does not go on from the newest set, that is said.
     pub(super) fn is_of_this_set(&self, point: &RecoveryPoint) -> bool {

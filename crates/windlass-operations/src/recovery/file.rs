@@ -12,7 +12,7 @@ use windlass_engine::media::LogRecord;
 use windlass_engine::{Cancel, OpenSet};
 use windlass_postgres::{RecoveryAction, RecoveryPoint, RecoveryTimeline, Timeline};
 use windlass_repository::{
-    CommitReader, Linked, LogPlace, Record, RepositoryError, database_number, link,
+    CommitReader, Linked, LogPlace, LostEnd, Record, RepositoryError, database_number, link,
 };
 use windlass_sqlite::DatabaseFacts;
 
@@ -35,6 +35,8 @@ pub struct FilePlan {
     pub to: u64,
     /// It was not there at the first of these moments, and there at the second.
     pub moment: (Timestamp, Timestamp),
+    /// What the latest state lacks, because the log has lost its end.
+    pub lost: Option<LostEnd>,
     log: LogPlace,
 }
 
@@ -73,13 +75,14 @@ pub(super) fn plan(
         let has_later = finished.map_or(Ok(true), |finished| has_later(&log, finished))?;
         return Err(RecoveryError::NotLinked { place, has_later }.into());
     };
-    let (to, moment) = last_commit(&log, from, request)?;
+    let (to, moment, lost) = last_commit(&log, from, request)?;
     Ok(Some(FilePlan {
         point: request.point.clone(),
         place,
         from,
         to,
         moment,
+        lost,
         log,
     }))
 }
@@ -102,22 +105,22 @@ fn has_later(log: &LogPlace, moment_of_set: Timestamp) -> Result<bool, Operation
                 before = Some(head.number);
             }
             // What is behind a gap is later still.
-            Err(RepositoryError::Gap { .. }) => return Ok(true),
+            Err(error) if error.missing_from().is_some() => return Ok(true),
             other => return Ok(other?.is_some()),
         }
     }
 }
+
+/// A transaction, the moments between which it came, and what is lost behind it.
+type LastCommit = (u64, (Timestamp, Timestamp), Option<LostEnd>);
 
 /// The last transaction up to the point.
 fn last_commit(
     log: &LogPlace,
     from: Linked,
     request: &RecoveryRequest,
-) -> Result<(u64, (Timestamp, Timestamp)), OperationError> {
-    let limit = match &request.point {
-        RecoveryPoint::Time(time) => Some(*time),
-        _ => None,
-    };
+) -> Result<LastCommit, OperationError> {
+    let limit = request.limit();
     let is_within = |moment: Timestamp| match limit {
         Some(limit) if request.inclusive => moment <= limit,
         Some(limit) => moment < limit,
@@ -125,13 +128,20 @@ fn last_commit(
     };
     let mut reader = CommitReader::new(log, from.timeline)?;
     reader.seek(from.object);
-    let (mut found, mut end, mut is_last) = (None, None, true);
+    let (mut found, mut end, mut is_last, mut lost) = (None, None, true, None);
     loop {
         let record = match reader.next_record() {
             Ok(Some(record)) => record,
             Ok(None) => break,
             Err(RepositoryError::Gap { .. }) => {
                 is_last = false;
+                break;
+            }
+            Err(RepositoryError::LostEnd {
+                lost: gone,
+                goes_on,
+            }) => {
+                (is_last, lost) = (!goes_on, Some(gone));
                 break;
             }
             Err(error) => return Err(error.into()),
@@ -158,15 +168,26 @@ fn last_commit(
     is_last &= log.timelines()?.last() == Some(&from.timeline);
     let end = end.unwrap_or_default();
     if limit.is_some_and(|limit| limit > end) || limit.is_none() && !is_last {
-        return Err(RecoveryError::NotCaptured {
-            target: request.point.to_string(),
-            timeline: from.timeline,
-            end,
-            is_last,
-        }
-        .into());
+        let behind = (end, is_last, lost);
+        return Err(not_captured(&request.point, from.timeline, behind).into());
     }
-    Ok(found.unwrap_or((from.number, (end, end))))
+    let (number, moment) = found.unwrap_or((from.number, (end, end)));
+    Ok((number, moment, lost))
+}
+
+/// The failure for a point behind the end of a log.
+fn not_captured(
+    point: &RecoveryPoint,
+    timeline: Timeline,
+    (end, is_last, lost): (Timestamp, bool, Option<LostEnd>),
+) -> RecoveryError {
+    RecoveryError::NotCaptured {
+        target: point.to_string(),
+        timeline,
+        end,
+        is_last,
+        lost: lost.map(Box::new),
+    }
 }
 
 fn moment(nanos: i64) -> Timestamp {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use windlass_postgres::{Lsn, Recovery, Timeline};
+use windlass_repository::LostEnd;
 
 use super::file::FilePlan;
 
@@ -46,8 +47,10 @@ pub struct RecoveryPlan {
 }
 
 /// What a user may not expect of a point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PointRemark {
+    /// The log has lost its end, which was durable: the latest state is the one before.
+    LostEnd(LostEnd),
     /// The transaction was rolled back.
     RolledBack,
     /// More restore points have the name, and a server stops at the first.

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use windlass_postgres::{Lsn, RecoveryPoint, RecoveryTimeline, Sought, Stop, Timeline, seek_point};
-use windlass_repository::{LogPath, LogReader};
+use windlass_repository::{LogPath, LogReader, RepositoryError};
 
 use super::{PointRemark, Way};
 use crate::error::OperationError;
@@ -13,6 +13,9 @@ pub(super) fn of(
     point: &RecoveryPoint,
     stop: Option<Stop>,
 ) -> Result<Vec<PointRemark>, OperationError> {
+    if *point == RecoveryPoint::Latest {
+        return lost_end(way);
+    }
     let Some(stop) = stop else {
         return Ok(Vec::new());
     };
@@ -25,6 +28,14 @@ pub(super) fn of(
         _ => None,
     };
     Ok(remark.into_iter().collect())
+}
+
+/// What the latest state lacks, because the log has lost its end.
+fn lost_end(way: &Way<'_>) -> Result<Vec<PointRemark>, OperationError> {
+    match way.covered(None) {
+        Err(RepositoryError::LostEnd { lost, .. }) => Ok(vec![PointRemark::LostEnd(lost)]),
+        covered => Ok(covered.map(|_| Vec::new())?),
+    }
 }
 
 /// If nothing has ended on the timeline of the stop before it: where that left the older one.

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use windlass_postgres::{RecoveryAction, RecoveryPoint, RecoveryTimeline};
+use jiff::Timestamp;
+use windlass_postgres::{Lsn, RecoveryAction, RecoveryPoint, RecoveryTimeline};
 
 /// Up to where a restored database recovers.
 #[derive(Clone, Debug)]
@@ -21,6 +22,17 @@ pub struct RecoveryRequest {
     /// The place of the log; without it that of the set.
     pub log: Option<PathBuf>,
     /// The command that fetches log for the server, for a place and a cluster: in the form of
-    /// restore_command. It is told whether the log is encrypted, so that it needs keys.
-    pub fetch: fn(&Path, u64, bool) -> String,
+    /// restore_command. It is told whether the log is encrypted, so that it needs keys, and from
+    /// where on log is lost that was durable.
+    pub fetch: fn(&Path, (u64, bool), Option<Lsn>) -> String,
+}
+
+impl RecoveryRequest {
+    /// The moment, if the point is one.
+    pub(super) fn limit(&self) -> Option<Timestamp> {
+        match self.point {
+            RecoveryPoint::Time(time) => Some(time),
+            _ => None,
+        }
+    }
 }

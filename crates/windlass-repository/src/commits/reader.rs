@@ -11,7 +11,7 @@ use windlass_postgres::Timeline;
 use windlass_sqlite::LogPoint;
 
 use super::stand::{StandAbout, point_of};
-use crate::error::{FormatContext, RepositoryError};
+use crate::error::{FormatContext, LostEnd, RepositoryError};
 use crate::object::{FrameMemory, LogObject};
 use crate::place::{LogPlace, ObjectName};
 
@@ -46,6 +46,8 @@ pub struct CommitReader {
     /// The object to open next.
     next: usize,
     open: Option<Open>,
+    /// What the object that ended last has lost.
+    lost: Option<LostEnd>,
     /// Where the record stands that was read last, and its number.
     before: Option<(LogPoint, u64)>,
 }
@@ -71,6 +73,7 @@ impl CommitReader {
             objects: place.objects(timeline)?,
             next: 0,
             open: None,
+            lost: None,
             before: None,
         })
     }
@@ -103,11 +106,19 @@ impl CommitReader {
     /// Goes on with this object, counted from 0.
     pub fn seek(&mut self, object: usize) {
         (self.next, self.open, self.before) = (object, None, None);
+        self.lost = None;
     }
 
-    /// The next record. `None` at the end of the timeline. Fails in front of a gap.
+    /// The next record. `None` at the end of the timeline. Fails in front of a gap, and of what is
+    /// lost.
     pub fn next_record(&mut self) -> Result<Option<Record>, RepositoryError> {
         loop {
+            if self.open.is_none()
+                && let Some(lost) = self.lost.clone()
+            {
+                let goes_on = self.next < self.objects.len();
+                return Err(RepositoryError::LostEnd { lost, goes_on });
+            }
             if self.open.is_none() && !self.open_next()? {
                 return Ok(None);
             }
@@ -128,7 +139,7 @@ impl CommitReader {
         let record = open.record()?;
         match &record {
             Some(record) => self.check_order(record)?,
-            None => self.open = None,
+            None => self.lost = self.open.take().and_then(|open| open.object.lost),
         }
         Ok(record)
     }
@@ -164,6 +175,11 @@ impl CommitReader {
             return Err(gap);
         }
         let object = match self.place.open_object(self.timeline, name, Reading::Whole) {
+            // Nothing of it can be read.
+            Err(RepositoryError::LostEnd { lost, .. }) => {
+                (self.next, self.lost) = (self.next + 1, Some(lost));
+                return Ok(true);
+            }
             // It was sealed meanwhile, and has another name.
             Err(RepositoryError::Io { source, .. })
                 if source.kind() == ErrorKind::NotFound && name.end.is_none() =>

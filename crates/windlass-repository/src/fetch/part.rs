@@ -8,7 +8,7 @@ use windlass_engine::Reading;
 use windlass_media::fitted;
 use windlass_postgres::{Lsn, Timeline};
 
-use crate::error::{IoContext, RepositoryError};
+use crate::error::{IoContext, LostEnd, RepositoryError};
 use crate::object::{FrameMemory, LogObject};
 use crate::place::{LogPlace, ObjectName};
 
@@ -53,28 +53,29 @@ impl Part {
 }
 
 /// Objects that hold the range, one after the other, as far as there are some. A damaged one is
-/// passed over if another one is sound.
+/// passed over if another one is sound. Also returns what is lost where they end.
 pub(super) fn parts(
     place: &LogPlace,
     timeline: Timeline,
     names: &[ObjectName],
     (start, end): (Lsn, Lsn),
-) -> Result<Vec<Part>, RepositoryError> {
+) -> Result<(Vec<Part>, Option<LostEnd>), RepositoryError> {
     let mut parts: Vec<Part> = Vec::new();
     let mut at = start;
     while at < end {
         let mut holders: Vec<_> = names.iter().filter(|name| name.may_hold(at)).collect();
         // Complete objects first, and of these the one that reaches farthest.
         holders.sort_by_key(|name| (name.end.is_none(), std::cmp::Reverse(name.end)));
-        let mut fault = None;
+        let (mut fault, mut lost) = (None, None);
         let mut found = None;
         for name in holders {
             match sound(place, timeline, name, (at, end)) {
-                Ok(Some(part)) => {
-                    found = Some(part);
+                Ok(Held::Part(part)) => {
+                    found = Some(*part);
                     break;
                 }
-                Ok(None) => {}
+                Ok(Held::Lost(end)) => lost = Some(end),
+                Ok(Held::Nothing) => {}
                 Err(error) => fault = Some(error),
             }
         }
@@ -84,10 +85,20 @@ pub(super) fn parts(
                 parts.push(part);
             }
             (None, Some(error)) => return Err(error),
-            (None, None) => break,
+            (None, None) => return Ok((parts, lost)),
         }
     }
-    Ok(parts)
+    Ok((parts, None))
+}
+
+/// What an object has from a position on.
+pub(super) enum Held {
+    /// This.
+    Part(Box<Part>),
+    /// What it had is lost.
+    Lost(LostEnd),
+    /// Nothing.
+    Nothing,
 }
 
 /// The part that an object holds, if all its frames are as they were stored.
@@ -96,8 +107,15 @@ pub(super) fn sound(
     timeline: Timeline,
     name: &ObjectName,
     (at, end): (Lsn, Lsn),
-) -> Result<Option<Part>, RepositoryError> {
-    let object = place.open_object(timeline, name, Reading::Whole)?;
+) -> Result<Held, RepositoryError> {
+    let held = |lost: Option<LostEnd>| match lost.filter(|lost| lost.is_at(at)) {
+        Some(lost) => Held::Lost(lost),
+        None => Held::Nothing,
+    };
+    let object = match place.open_object(timeline, name, Reading::Whole) {
+        Err(RepositoryError::LostEnd { lost, .. }) => return Ok(held(Some(lost))),
+        opened => opened?,
+    };
     let to = object.end().min(end.0);
     let mut stored = Vec::new();
     let mut next = at.0;
@@ -107,11 +125,14 @@ pub(super) fn sound(
         };
         next = object.stored_frame(number, &mut stored)?.end();
     }
-    Ok((next > at.0).then_some(Part {
-        object,
-        from: at.0,
-        to,
-    }))
+    Ok(match next > at.0 {
+        true => Held::Part(Box::new(Part {
+            object,
+            from: at.0,
+            to,
+        })),
+        false => held(object.lost),
+    })
 }
 
 /// Whether the server's own segment has all that these parts have of it, and more.

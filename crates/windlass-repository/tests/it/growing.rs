@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use std::path::PathBuf;
 use windlass_postgres::{Lsn, Timeline};
 use windlass_repository::{
-    Fetched, GrowingLog, GrowingStart, LogPlace, Pushed, RepositoryError, TimelineLog,
+    Fetched, GrowingLog, GrowingStart, KnownLog, LogPath, LogPlace, LogReader, LogStep, Pushed,
+    RepositoryError, TimelineLog,
 };
 
 use crate::support::*;
@@ -146,17 +147,39 @@ fn a_growing_object_that_has_lost_its_end_is_damaged() {
     std::fs::hard_link(mark, mark.with_extension("linked")).unwrap();
     assert!(place.verify().faults.is_empty());
     std::fs::remove_file(mark.with_extension("linked")).unwrap();
-    for left in (0..whole.len()).step_by(7).chain([whole.len() - 1]) {
+    for left in (0..whole.len()).step_by(61).chain([whole.len() - 1]) {
         std::fs::write(path, &whole[..left]).unwrap();
-        let error = TimelineLog::of(&place.log(), ONE).unwrap_err();
-        assert!(error.is_damage(), "{left} bytes: {error}");
-        assert!(
-            place
-                .fetch(&name(1, 5))
-                .is_err_and(|error| error.is_damage())
-        );
-        assert_eq!(place.verify().faults.len(), 1, "{left} bytes");
+        let known = TimelineLog::of(&place.log(), ONE).unwrap();
+        assert_eq!(known.lost.len(), 1, "{left} bytes");
+        assert_eq!(known.lost[0].durable, Lsn(start + 9000));
+        still_served(&place, &known, &bytes);
     }
+    // Damage in the middle, with whole frames behind it, and damage of the mark.
+    let middle = second_frame(&whole) + 50;
+    let flipped: Vec<_> = (0..)
+        .zip(&whole)
+        .map(|(at, byte)| byte ^ u8::from(at == middle))
+        .collect();
+    std::fs::write(path, flipped).unwrap();
+    let known = TimelineLog::of(&place.log(), ONE).unwrap();
+    assert_eq!(
+        (known.lost[0].end, known.lost[0].durable),
+        (Lsn(start + 3000), Lsn(start + 9000))
+    );
+    still_served(&place, &known, &bytes);
+    std::fs::write(path, &whole).unwrap();
+    std::fs::write(mark, &marked[1..]).unwrap();
+    let known = TimelineLog::of(&place.log(), ONE).unwrap();
+    assert_eq!(known.lost[0].end, Lsn(start + 9000));
+    assert!(
+        known.lost[0].to_string().contains("nobody knows"),
+        "{}",
+        known.lost[0]
+    );
+    still_served(&place, &known, &bytes);
+    std::fs::write(mark, &marked).unwrap();
+    assert_eq!(TimelineLog::of(&place.log(), ONE).unwrap().lost, []);
+    std::fs::write(path, &whole[..whole.len() - 1]).unwrap();
     // Whoever receives the log says what is gone, and asks for it again.
     let lost = place.log().admit_lost_ends().unwrap();
     assert_eq!(lost[0].durable, Lsn(start + 9000));
@@ -174,6 +197,98 @@ fn a_growing_object_that_has_lost_its_end_is_damaged() {
     let known = TimelineLog::of(&place.log(), ONE).unwrap();
     assert_eq!(known.covered_from(Lsn(start)), Lsn(start + SEGMENT));
     assert!(place.fetch(&name(1, 5)).unwrap().1 == bytes);
+}
+
+/// Where the second frame of an object begins.
+fn second_frame(object: &[u8]) -> usize {
+    let starts = object.windows(4).enumerate();
+    let mut starts = starts.filter(|(_, bytes)| bytes == b"WLFR");
+    starts.nth(1).unwrap().0
+}
+
+/// A growing object has lost its end. What is there is served, and what is missing is named.
+fn still_served(place: &Place, known: &TimelineLog, bytes: &[u8]) {
+    let start = 5 * SEGMENT;
+    let lost = &known.lost[0];
+    let held = lost.end.0 - start;
+    assert_eq!(known.covered_from(Lsn(start)), lost.end);
+    let gaps: Vec<_> = known.gaps().map(|gap| (gap.start, gap.end)).collect();
+    assert_eq!(gaps, [(lost.end, lost.durable)]);
+    let log = place.log();
+    let step = LogStep {
+        timeline: ONE,
+        from: Lsn(start),
+        to: None,
+    };
+    let path = LogPath { steps: vec![step] };
+    let covered = |up_to: Option<u64>| {
+        path.covered(&KnownLog::of(&log), Lsn(start), (SEGMENT, up_to.map(Lsn)))
+    };
+    assert_eq!(covered(Some(start + held)).unwrap(), lost.end);
+    for beyond in [Some(lost.durable.0), None] {
+        match covered(beyond).unwrap_err() {
+            RepositoryError::LostEnd {
+                lost: found,
+                goes_on: false,
+            } => assert_eq!(found, *lost),
+            other => panic!("{other}"),
+        }
+    }
+    let mut read = vec![1; 9000];
+    let count = LogReader::new(&log, &path, SEGMENT).read_at(Lsn(start), &mut read);
+    assert_eq!(count.unwrap() as u64, held);
+    assert!(read[..held as usize] == bytes[..held as usize]);
+    // A server never takes it for the end of the log, unless its restore has said so.
+    for error in [
+        place.fetch(&name(1, 5)),
+        place.fetch_until(&name(1, 5), lost.end.0 + 1),
+    ] {
+        assert!(error.is_err_and(|error| error.is_damage()));
+    }
+    match (held, place.fetch_until(&name(1, 5), lost.end.0).unwrap()) {
+        (0, fetched) => assert_eq!(fetched.0, Fetched::Absent),
+        (_, (fetched, found)) => {
+            assert_eq!(fetched, Fetched::UpTo { end: lost.end });
+            assert!(found[..held as usize] == bytes[..held as usize]);
+            assert!(found[held as usize..].iter().all(|byte| *byte == 0));
+        }
+    }
+    let faults = place.verify().faults;
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    assert!(faults[0].is_damage());
+}
+
+/// Whoever receives goes on behind damage, and keeps what was damaged.
+#[test]
+fn a_receiver_goes_on_behind_what_a_damaged_object_still_has() {
+    for (which, end) in [(0, 0), (1, 0), (2, 3000)] {
+        let place = Place::new();
+        let start = 5 * SEGMENT;
+        let bytes = content((1, 1), 5, 5);
+        let mut log = open(&place.log(), start);
+        for part in bytes[..9000].chunks(3000) {
+            log.append(log.position(), part).unwrap();
+            log.sync().unwrap();
+        }
+        drop(log);
+        let path = place.objects().remove(0);
+        let mut damaged = std::fs::read(&path).unwrap();
+        // In the header, in the first frame, in the second one.
+        let at = [20, 200, second_frame(&damaged) + 50][which];
+        damaged[at] ^= 1;
+        std::fs::write(&path, &damaged).unwrap();
+        let lost = place.log().admit_lost_ends().unwrap();
+        assert_eq!(lost[0].end, Lsn(start + end), "byte {at}");
+        let from = behind(&place.log()).unwrap_or(start);
+        assert_eq!(from, start + end);
+        let mut log = open(&place.log(), from);
+        log.append(Lsn(from), &bytes[end as usize..]).unwrap();
+        log.end().unwrap();
+        assert!(place.fetch(&name(1, 5)).unwrap().1 == bytes);
+        assert!(place.verify().faults.is_empty());
+        let aside = path.with_extension("damaged");
+        assert!(std::fs::read(aside).unwrap() == damaged, "byte {at}");
+    }
 }
 
 proptest! {

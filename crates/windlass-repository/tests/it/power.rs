@@ -59,7 +59,7 @@ impl Cut {
     fn fetched(&self, name: &str) -> Option<Vec<u8>> {
         let into = self.wal.dir.path().join("fetched");
         let name = LogFileName::parse(name).unwrap();
-        match fetch(&self.log(), &name, &into, 1).unwrap() {
+        match fetch(&self.log(), &name, &into, (1, None)).unwrap() {
             Fetched::Complete { .. } => Some(std::fs::read(&into).unwrap()),
             _ => None,
         }

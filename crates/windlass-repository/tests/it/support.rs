@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use windlass_engine::Cancel;
 use windlass_engine::media::Codec;
-use windlass_postgres::{Segment, Timeline};
+use windlass_postgres::{Lsn, Segment, Timeline};
 use windlass_repository::{
     CheckDepth, Fetched, LogCheck, LogFileName, LogPlace, LookAhead, PushRequest, Pushed,
     RepositoryError, fetch, push,
@@ -87,9 +87,28 @@ impl Place {
         self.fetch_to(name, self.wal("RECOVERYXLOG"))
     }
 
+    /// The same, for whoever knows that log is lost from a position on.
+    pub fn fetch_until(
+        &self,
+        name: &str,
+        until: u64,
+    ) -> Result<(Fetched, Vec<u8>), RepositoryError> {
+        let into = self.dir.path().join("fetched");
+        self.fetch_how(name, into, Some(Lsn(until)))
+    }
+
     fn fetch_to(&self, name: &str, into: PathBuf) -> Result<(Fetched, Vec<u8>), RepositoryError> {
+        self.fetch_how(name, into, None)
+    }
+
+    fn fetch_how(
+        &self,
+        name: &str,
+        into: PathBuf,
+        until: Option<Lsn>,
+    ) -> Result<(Fetched, Vec<u8>), RepositoryError> {
         let name = LogFileName::parse(name).unwrap();
-        let fetched = fetch(&self.log(), &name, &into, 2)?;
+        let fetched = fetch(&self.log(), &name, &into, (2, until))?;
         let content = match fetched {
             Fetched::Absent => Vec::new(),
             _ => std::fs::read(&into).unwrap(),

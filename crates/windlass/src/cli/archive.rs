@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use windlass_engine::media::Codec;
 use windlass_operations::LOOK_AHEAD_DEFAULT;
+use windlass_postgres::Lsn;
 
 use super::Repo;
 
@@ -78,6 +79,9 @@ pub struct ArchiveGet {
     /// Only fetch ahead.
     #[arg(long, hide = true, requires = "spool")]
     pub fill: bool,
+    /// Go without log that was durable and is lost from this position on; else that is an error
+    #[arg(long, value_name = "LSN", value_parser = super::target::lsn)]
+    pub until: Option<Lsn>,
     /// The cluster's system identifier [default: that of the data directory, or the only one]
     #[arg(long, value_name = "ID")]
     pub system: Option<u64>,

@@ -100,8 +100,13 @@ fn is_end(point: &RecoveryPoint) -> bool {
     matches!(point, RecoveryPoint::Latest | RecoveryPoint::Immediate)
 }
 
-/// The command with which a server fetches its log from a place.
-pub(super) fn fetch(place: &Path, system: u64, is_encrypted: bool) -> String {
+/// The command with which a server fetches the log of a cluster from a place. `lost` is from where
+/// on log is lost: the plan has told it.
+pub(super) fn fetch(
+    place: &Path,
+    (system, is_encrypted): (u64, bool),
+    lost: Option<Lsn>,
+) -> String {
     let program = std::env::current_exe().unwrap_or_else(|_| "windlass".into());
     // The server replaces %f, %p and %%, and a shell reads the rest.
     let quoted = |text: &str| {
@@ -124,8 +129,9 @@ pub(super) fn fetch(place: &Path, system: u64, is_encrypted: bool) -> String {
         .iter()
         .map(|key| format!(" --key {}", quoted(key)))
         .collect();
+    let until = lost.map_or_else(String::new, |lost| format!(" --until {lost}"));
     format!(
-        "{}{config} archive-get %f %p --from {} --system {system}{keys}",
+        "{}{config} archive-get %f %p --from {} --system {system}{until}{keys}",
         word(&program),
         word(place)
     )
@@ -173,10 +179,13 @@ mod tests {
 
     #[test]
     fn the_fetching_command_hides_what_a_shell_or_the_server_would_read() {
-        let command = fetch(Path::new("/a b/100%"), 7, false);
+        let command = fetch(Path::new("/a b/100%"), (7, false), None);
         assert!(
             command.ends_with(" archive-get %f %p --from '/a b/100%%' --system 7"),
             "{command}"
         );
+        let command = fetch(Path::new("/a"), (7, false), Some(Lsn(0x3000028)));
+        let end = " --from /a --system 7 --until 0/3000028";
+        assert!(command.ends_with(end), "{command}");
     }
 }

@@ -66,6 +66,7 @@ pub fn get(global: &Global, arguments: &ArchiveGet) -> Result<Code, Failure> {
         system: arguments.system,
         threads: arguments.threads,
         spool: arguments.spool.clone(),
+        until: arguments.until,
     };
     if arguments.fill {
         archive_get_ahead(&caller, &request, arguments.ahead)?;

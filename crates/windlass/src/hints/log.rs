@@ -15,7 +15,7 @@ pub fn hint(error: &RepositoryError) -> Option<String> {
             "The object is damaged. If the server still has the segments, archive them again: \
              Windlass then replaces what is damaged. Otherwise recovery can only go up to there."
         }
-        RepositoryError::LostEnd { lost } => return Some(do_without(lost)),
+        RepositoryError::LostEnd { lost, .. } => return Some(do_without(lost)),
         RepositoryError::Name { .. } => {
             "In archive_command, write %p for the file; in restore_command, write %f and then %p."
         }
@@ -92,11 +92,11 @@ fn of_access(error: &RepositoryError) -> Option<&'static str> {
 
 /// How log comes again that was lost, and what to do if it cannot.
 fn do_without(lost: &LostEnd) -> String {
-    let mark = lost.path.with_extension("until");
-    let (mark, end) = (quoted(&mark.display().to_string()), lost.end);
     format!(
-        "`windlass receive` asks the server for it again. To do without it, remove {mark}: then \
-         the log ends at {end}."
+        "Targets before {} can be restored, and --target-latest goes up to there. `windlass \
+         receive` asks the server for what is missing. If this place is a copy that was taken \
+         while the log was received, copy it again.",
+        lost.end
     )
 }
 

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use windlass_operations::PointRemark;
+use windlass_repository::LostEnd;
 
 use super::Terminal;
 use crate::output;
@@ -11,6 +12,7 @@ impl Terminal {
     pub(super) fn at_point(&self, remark: &PointRemark) {
         let time = |time: &Timestamp| time.to_string();
         match remark {
+            PointRemark::LostEnd(lost) => lost_end(lost),
             PointRemark::RolledBack => output::degrade(
                 "the transaction was rolled back: nothing that it did is in what is recovered",
             ),
@@ -49,4 +51,15 @@ impl Terminal {
             }
         }
     }
+}
+
+/// Warns of what the latest state lacks.
+pub(super) fn lost_end(lost: &LostEnd) {
+    output::degrade(&format!(
+        "{lost}. The latest state that can be restored is the one before"
+    ));
+    output::note(
+        "hint: If this place is a copy that was taken while the log was received, or another copy \
+         of it is whole, copy it again. `windlass receive` asks the server for what is missing.",
+    );
 }

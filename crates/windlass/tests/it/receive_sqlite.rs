@@ -210,6 +210,49 @@ fn a_receiver_that_is_killed_goes_on_where_it_was() {
     keeper.close();
 }
 
+/// The same place, copied while the log was received, or damaged: it leads as far as it goes.
+#[test]
+fn a_log_that_has_lost_its_end_leads_as_far_as_it_goes() {
+    let mut receiving = Receiving::new();
+    let keeper = receiving.place.ledger.shell();
+    receiving.start();
+    let mut shell = receiving.place.ledger.shell();
+    commit(&receiving.place, &mut shell, 21);
+    assert_eq!(receiving.back_up("full").0, 0);
+    commit(&receiving.place, &mut shell, 22);
+    receiving.wait_for(2);
+    let moment = jiff::Timestamp::now().to_string();
+    commit(&receiving.place, &mut shell, 23);
+    receiving.wait_for(3);
+    let growing = |path: &std::path::PathBuf| path.to_string_lossy().ends_with("-open.wlog");
+    let object = objects(&receiving.place).into_iter().find(growing).unwrap();
+    let copied = std::fs::read(&object).unwrap();
+    commit(&receiving.place, &mut shell, 24);
+    receiving.wait_for(4);
+    receiving.kill();
+    let end = jiff::Timestamp::now().to_string();
+    std::fs::write(&object, copied).unwrap();
+    let sets = receiving.place.arg("sets");
+    assert_eq!(receiving.restored(&["--target-time", &moment]), Ok(22));
+    let (code, said) = receiving.restored(&["--target-time", &end]).unwrap_err();
+    assert!(code == 4 && said.contains("was durable"), "{said}");
+    for options in [&["--target-latest"][..], &[]] {
+        let into = receiving.place.arg("latest.db");
+        let output = windlass(&[&["restore", &sets, "--into", &into], options].concat());
+        assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+        assert!(text(&output).contains("was durable"), "{}", text(&output));
+        let into = receiving.place.path("latest.db");
+        assert_eq!(receiving.place.ledger.check(&into), 23);
+        std::fs::remove_file(into).unwrap();
+    }
+    for command in ["verify", "info"] {
+        let output = windlass(&[command, &sets]);
+        assert_eq!(output.status.code(), Some(4), "{}", text(&output));
+        assert!(text(&output).contains("was durable"), "{}", text(&output));
+    }
+    keeper.close();
+}
+
 /// The writer empties its log as soon as nobody reads it. Each kill either loses nothing, or a new
 /// timeline begins; and each set leads to the end of its own timeline.
 #[test]

@@ -136,6 +136,7 @@ fn a_growing_object_that_has_lost_its_end_is_damage_until_it_comes_again() {
     let object = growing(Path::new(&place));
     let before = std::fs::read(&object).unwrap().len();
     receiving.insert(&server, 2);
+    let end = server.sql("postgres", "SELECT pg_current_wal_flush_lsn()");
     receiving.kill();
     assert_eq!(windlass(&["verify", &place]).status.code(), Some(0));
     let whole = std::fs::read(&object).unwrap();
@@ -149,10 +150,19 @@ fn a_growing_object_that_has_lost_its_end_is_damage_until_it_comes_again() {
             "{}",
             text(&verified)
         );
+        let (code, document) = json(&["info", &place]);
+        let timeline = &document["logs"][0]["timelines"][0];
+        assert_eq!(code, 4, "{document}");
+        assert_eq!(timeline["gaps"].as_array().unwrap().len(), 1, "{document}");
+        assert_eq!(timeline["lost"].as_array().unwrap().len(), 1, "{document}");
         let into = receiving.arg("into");
-        let restored = windlass(&["restore", &place, "--into", &into, "--target-latest"]);
+        let restored = windlass(&["restore", &place, "--into", &into, "--target-lsn", &end]);
         assert_eq!(restored.status.code(), Some(4), "{}", text(&restored));
-        assert!(text(&restored).contains(".until"), "{}", text(&restored));
+        let said = text(&restored);
+        assert!(
+            said.contains("is missing") && said.contains("hint: "),
+            "{said}"
+        );
         assert!(!Path::new(&into).exists());
     }
     receiving.start(&server, &slot);
@@ -161,6 +171,66 @@ fn a_growing_object_that_has_lost_its_end_is_damage_until_it_comes_again() {
     assert_eq!(receiving.child.wait().unwrap().code(), Some(3));
     assert_eq!(windlass(&["verify", &place]).status.code(), Some(0));
     assert_eq!(rows(&receiving.recovered("into", server.bin())), "1 2 3");
+}
+
+/// A copy of a place that is received has an object that ends before its mark: the mark was copied
+/// later. Such a copy is restored as far as it goes, and says what it lacks.
+#[test]
+fn a_copy_of_a_place_that_is_received_leads_as_far_as_it_goes() {
+    let mut receiving = Receiving::new();
+    let server = cluster();
+    receiving.back_up(&server);
+    let place = receiving.arg("place");
+    receiving.start(&server, &[]);
+    receiving.insert(&server, 1);
+    let lsn = || server.sql("postgres", "SELECT pg_current_wal_flush_lsn()");
+    let first = lsn();
+    // Behind the record of this position comes another one before the object is copied.
+    receiving.insert(&server, 2);
+    let object = std::fs::read(growing(Path::new(&place))).unwrap();
+    receiving.insert(&server, 3);
+    let last = lsn();
+    receiving.kill();
+    std::fs::write(growing(Path::new(&place)), object).unwrap();
+    let restored = |into: &str, options: &[&str]| {
+        let into = receiving.arg(into);
+        let output = windlass(&[&["restore", &place, "--into", &into], options].concat());
+        (output.status.code(), text(&output))
+    };
+    let (code, said) = restored("past", &["--target-lsn", &last]);
+    assert!(code == Some(4) && said.contains("was durable"), "{said}");
+    let late = ["--target-time", "2100-01-01T00:00:00Z"];
+    let (code, said) = restored("past", &late);
+    assert!(code == Some(4) && said.contains("was durable"), "{said}");
+    assert!(!Path::new(&receiving.arg("past")).exists());
+    let found = |into: &str| {
+        let into = PathBuf::from(receiving.arg(into));
+        let server = PrivateCluster::adopt(&into, server.bin());
+        server.wait_until("SELECT pg_is_in_recovery()", "f");
+        rows(&server)
+    };
+    let (code, said) = restored("before", &["--target-lsn", &first]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(found("before"), "1");
+    for options in [&["--target-latest"][..], &[]] {
+        let (code, said) = restored("latest", options);
+        assert!(code == Some(3) && said.contains("was durable"), "{said}");
+        assert_eq!(found("latest"), "1 2");
+        std::fs::remove_dir_all(receiving.arg("latest")).unwrap();
+    }
+    let psql = server.bin().join("psql");
+    let query = "SELECT 'rows: ' || count(*) FROM t";
+    let open = [
+        "open",
+        &place,
+        "--at",
+        "latest",
+        "--",
+        psql.to_str().unwrap(),
+    ];
+    let opened = windlass(&[&open[..], &["-AtXqc", query]].concat());
+    assert_eq!(opened.status.code(), Some(3), "{}", text(&opened));
+    assert!(text(&opened).contains("rows: 2"), "{}", text(&opened));
 }
 
 /// The object of a place that grows.

@@ -6,6 +6,7 @@ use windlass_operations::Ending;
 use windlass_operations::commits::{CommitGap, CommitRun, CommitTimeline, DatabaseSet};
 use windlass_operations::info::{DatabaseLogInfo, LogInfo};
 use windlass_operations::reach::{Restorable, Window};
+use windlass_repository::LostEnd;
 
 use crate::output;
 use crate::words::moment_of;
@@ -18,21 +19,22 @@ pub(super) fn show(logs: &[LogInfo]) {
     for log in logs {
         let system = log.system;
         for one in &log.timelines {
-            let (Some(first), Some(last)) = (one.spans.first(), one.spans.last()) else {
-                continue;
-            };
-            let (timeline, stored) = (one.timeline, show_size(one.stored_bytes));
-            let objects = output::count(one.objects, "object");
-            let (start, end) = (first.start, last.end);
-            output::line(&format!(
-                "log           cluster {system}, timeline {timeline}: {start} to {end}, {stored} in {objects}"
-            ));
+            let timeline = one.timeline;
+            if let (Some(first), Some(last)) = (one.spans.first(), one.spans.last()) {
+                let stored = show_size(one.stored_bytes);
+                let objects = output::count(one.objects, "object");
+                let (start, end) = (first.start, last.end);
+                output::line(&format!(
+                    "log           cluster {system}, timeline {timeline}: {start} to {end}, {stored} in {objects}"
+                ));
+            }
             for gap in one.gaps() {
                 output::line(&format!(
                     "gap           timeline {timeline}: {} to {} is missing",
                     gap.start, gap.end
                 ));
             }
+            one.lost.iter().for_each(show_lost);
         }
         for one in &log.restorable {
             show_windows(log, one);
@@ -65,6 +67,7 @@ pub(super) fn show_databases(logs: &[DatabaseLogInfo]) {
                 let gap = gap_words(&gap);
                 output::line(&format!("gap           {key}, timeline {timeline}: {gap}"));
             }
+            one.lost_end.iter().for_each(show_lost);
             for run in &one.runs {
                 let Some(first) = run.first_nanos else {
                     continue;
@@ -86,6 +89,20 @@ pub(super) fn show_databases(logs: &[DatabaseLogInfo]) {
             ));
         }
     }
+}
+
+/// Shows what a growing object has lost.
+fn show_lost(lost: &LostEnd) {
+    output::line(&format!("damaged       {lost}"));
+}
+
+/// What a growing object has lost, in JSON.
+fn lost_document(lost: &LostEnd) -> Value {
+    json!({
+        "object": lost.path.to_string_lossy(),
+        "end": lost.end.to_string(),
+        "durable": lost.durable.to_string(),
+    })
 }
 
 /// The sets that do not stand in a log, in words.
@@ -139,6 +156,7 @@ pub(in crate::command) fn commits_document(one: &CommitTimeline) -> Value {
         "objects": one.objects,
         "stored_bytes": one.stored_bytes,
         "lost": one.lost,
+        "lost_end": one.lost_end.as_ref().map(lost_document),
         "gaps": gaps.collect::<Vec<_>>(),
         "windows": windows.map(run_document).collect::<Vec<_>>(),
         "sets": sets.collect::<Vec<_>>(),
@@ -196,8 +214,13 @@ pub(super) fn ending(
     (logs, databases): (&[LogInfo], &[DatabaseLogInfo]),
     ending: Ending,
 ) -> Ending {
-    let is_damaged = |log: &LogInfo| log.fault.as_ref().is_some_and(|fault| fault.is_damage());
-    let is_bad = |log: &DatabaseLogInfo| log.fault.as_ref().is_some_and(|fault| fault.is_damage());
+    let is_damaged =
+        |log: &LogInfo| log.fault.as_ref().is_some_and(|fault| fault.is_damage()) || log.has_lost();
+    let is_bad = |log: &DatabaseLogInfo| {
+        let mut timelines = log.log.timelines.iter();
+        log.fault.as_ref().is_some_and(|fault| fault.is_damage())
+            || timelines.any(|one| one.lost_end.is_some())
+    };
     match logs.iter().any(is_damaged) || databases.iter().any(is_bad) {
         true => Ending::Damage,
         false => ending,
@@ -229,6 +252,7 @@ pub(super) fn document(logs: &[LogInfo], databases: &[DatabaseLogInfo]) -> Value
                 "timeline": one.timeline.0,
                 "spans": spans.collect::<Vec<_>>(),
                 "gaps": gaps.collect::<Vec<_>>(),
+                "lost": one.lost.iter().map(lost_document).collect::<Vec<_>>(),
                 "objects": one.objects,
                 "stored_bytes": one.stored_bytes,
             })

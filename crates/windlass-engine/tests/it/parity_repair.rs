@@ -284,12 +284,17 @@ fn what_holds_a_set_is_seen_and_kept_beside_each_device() {
     for (disk, device) in disks.iter().zip(&set.devices) {
         fs::create_dir(disk).unwrap();
         moved.push(disk.join(device.file_name().unwrap()));
-        rename(device, moved.last().unwrap());
     }
-    write(&hold_path(&disks[0], id), b"{}");
+    for (device, moved) in set.devices.iter().zip(&moved).skip(1) {
+        rename(device, moved);
+    }
     // Somebody looks at all disks but the one with the hold; the set leads there.
-    let list = list_sets(&Files, &disks, METADATA_LIMIT_DEFAULT).unwrap();
-    assert_eq!(list.sets[0].holds.len(), 1);
+    let hold = hold_path(set.dir.path(), id);
+    write(&hold, b"{}");
+    let list = list_sets(&Files, &disks[1..], METADATA_LIMIT_DEFAULT).unwrap();
+    assert_eq!(list.sets[0].holds, std::slice::from_ref(&hold));
+    rename(&set.devices[0], &moved[0]);
+    rename(&hold, &hold_path(&disks[0], id));
     for lost in [1, 3] {
         fs::remove_file(&moved[lost]).unwrap();
         let limits = (METADATA_LIMIT_DEFAULT, &Cancel::new());

@@ -428,3 +428,36 @@ fn a_hold_says_where_it_is_not_and_a_release_what_it_left() {
     let output = windlass(&release);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
 }
+
+/// All parity of a set was lost, so it is computed anew from stripes that are proven right. That
+/// needs the sets on which the set builds, which are in another directory by now.
+#[test]
+fn parity_is_computed_anew_although_the_base_was_moved() {
+    let (place, disks) = place();
+    back_up(&place, &disks, &[]);
+    let base = devices(&disks);
+    place.ledger.commit(21, 40);
+    back_up(&place, &disks, &["--type", "diff"]);
+    let (code, whole, said) = restored(&place, &disks);
+    assert_eq!(code, Some(0), "{said}");
+    let old = place.arg("old");
+    fs::create_dir(&old).unwrap();
+    for file in &base {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        fs::rename(file, format!("{old}/{name}")).unwrap();
+    }
+    let parity = devices(&disks[3..]);
+    assert_eq!(parity.len(), 1);
+    fs::remove_file(&parity[0]).unwrap();
+    let mut places = disks.clone();
+    places.push(old);
+    let stripe = devices(&disks[..1]);
+    let set = set_of(&stripe[0]);
+    let repair = ["repair-set", "--set", &set];
+    let output = windlass(&words(&repair, &places));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert!(parity[0].exists());
+    fs::remove_file(&stripe[0]).unwrap();
+    let (code, found, said) = restored(&place, &places);
+    assert_eq!((code, found == whole), (Some(3), true), "{said}");
+}

@@ -59,6 +59,10 @@ fn show(outcome: &HoldOutcome, release: bool) {
     let is_nothing = outcome.files.is_empty();
     let (label, words) = match (release, outcome.bases.len() as u64) {
         (_, _) if !outcome.failed.is_empty() => return,
+        (true, _) if !outcome.absent.is_empty() => (
+            "released",
+            format!("set {id}, in the directories that are there"),
+        ),
         (true, _) if is_nothing => ("released", format!("set {id} was not held")),
         (true, _) => (
             "released",

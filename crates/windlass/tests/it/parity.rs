@@ -427,6 +427,15 @@ fn a_hold_says_where_it_is_not_and_a_release_what_it_left() {
     fs::remove_dir_all(own).unwrap();
     let output = windlass(&release);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    // What is held on a disk that is away stays held there.
+    assert_eq!(windlass(&hold).status.code(), Some(0));
+    fs::rename(&disks[3], &away).unwrap();
+    let release = words(&["hold", "--release", "--set", &set], &disks[..3]);
+    let said = text(&windlass(&release));
+    assert!(said.contains("in the directories that are there"), "{said}");
+    assert!(said.contains(&disks[3]), "{said}");
+    fs::rename(&away, &disks[3]).unwrap();
+    assert_eq!(holds(&disks), 1);
 }
 
 /// All parity of a set was lost, so it is computed anew from stripes that are proven right. That

@@ -300,7 +300,7 @@ impl Job<'_> {
                 (None, false) => continue,
             };
             if !is_known && !is_checked {
-                self.check_stripes(devices)?;
+                self.check_stripes(devices, &device.path)?;
                 is_checked = true;
             }
             (self.each)(&device.path, &fault);
@@ -319,7 +319,7 @@ impl Job<'_> {
     /// Refuses to compute parity anew if the stripes are damaged: then it would be of wrong bytes.
     /// They can be checked only together with the sets on which they build, whose own damage does
     /// not matter.
-    fn check_stripes(&self, devices: &Devices) -> Result<(), EngineError> {
+    fn check_stripes(&self, devices: &Devices, parity: &Path) -> Result<(), EngineError> {
         let stripes: Vec<_> = devices.stripes.iter().map(|it| it.path.clone()).collect();
         let survey = Survey::among(self.storage, &stripes, self.further, self.limit)?;
         let own = survey.set().stripes().iter();
@@ -335,10 +335,18 @@ impl Job<'_> {
         let found = verify(&survey, &options, &Arc::default(), self.cancel)?.damage;
         let is_own = |it: &Damage| it.stripe == 0 || own.iter().any(|own| *own == it.location);
         let is_all_listed = found.damage_count == found.damage.len() as u64;
-        match is_all_listed && !found.damage.iter().any(is_own) {
-            true => Ok(()),
-            false => Err(devices.beyond()),
+        if is_all_listed && !found.damage.iter().any(is_own) {
+            return Ok(());
         }
+        let damaged = found.damage.iter().filter(|it| is_own(it));
+        let mut lost: Vec<_> = damaged.map(|it| it.location.clone()).collect();
+        lost.dedup();
+        lost.push(parity.to_string_lossy().into_owned());
+        Err(EngineError::BeyondParity {
+            set: devices.set,
+            parities: fitted(devices.parities.len()),
+            lost,
+        })
     }
 
     fn done(&mut self, (number, is_parity): (u16, bool), fault: String, written: Written) {

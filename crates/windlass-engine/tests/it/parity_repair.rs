@@ -317,3 +317,35 @@ fn a_set_whose_parity_was_cut_off_while_it_was_written_anew_is_repaired() {
     assert!(set.restored().is_empty());
     assert!(repair(set.dir.path()).unwrap().repaired.is_empty());
 }
+
+/// What the members of the groups are is lost, and a stripe is damaged: nobody may take its bytes
+/// for right, and what is damaged is named.
+#[test]
+fn parity_is_not_computed_anew_from_a_damaged_stripe() {
+    let set = Fixture::new(3, 1, Codec::None);
+    let paths = |error: EngineError| match error {
+        EngineError::BeyondParity { lost, .. } => lost,
+        other => panic!("{other:?}"),
+    };
+    let name = |device: usize| set.devices[device].to_string_lossy().into_owned();
+    let block = set.content[2].windows(8).position(|it| it == b"WNDLGRPS");
+    let mut parity = set.content[2].clone();
+    parity[block.unwrap() + 80] ^= 1;
+    for stripe in [0, 1] {
+        set.whole();
+        write(&set.devices[2], &parity);
+        let middle = set.content[stripe].len() / 2;
+        let mut damaged = set.content[stripe].clone();
+        damaged[middle..middle + 4096].fill(0x77);
+        write(&set.devices[stripe], &damaged);
+        let lost = paths(repair(set.dir.path()).unwrap_err());
+        assert_eq!(lost, [name(stripe), name(2)]);
+        assert!(fs::read(&set.devices[stripe]).unwrap() == damaged);
+        assert!(fs::read(&set.devices[2]).unwrap() == parity);
+    }
+    // With whole stripes it is.
+    set.whole();
+    write(&set.devices[2], &parity);
+    assert_eq!(set.repaired().repaired.len(), 1);
+    assert!(set.restored().is_empty());
+}

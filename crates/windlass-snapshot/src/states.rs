@@ -50,8 +50,8 @@ impl Undo {
         self.state.record()?.ok_or_else(unknown)
     }
 
-    /// Whether it cannot be brought back, because its snapshot is lost. One that outlives a start of
-    /// the system may come back.
+    /// Whether it cannot be brought back, because its snapshot is lost. One that outlives a start
+    /// of the system may come back.
     fn is_lost(&self) -> bool {
         self.snapshot.record().state != State::Kept
     }

@@ -233,6 +233,7 @@ fn cluster_plan(
     let log = LogPlace::open(&log_at(&place), system)?;
     let way = Way::new(&facts, &log, request)?;
     own::check(found.open()?, &facts, &mut way.reader())?;
+    own::check_behind(found, &facts, &request.point)?;
     let (to, stop) = way.check(request)?;
     let lost = way.lost_from()?;
     let fetch = (request.fetch)(&place, (log.system(), log.is_encrypted()?), lost);

@@ -120,7 +120,7 @@ pub use tablespace::check_links;
 pub use users::user_shown;
 pub use wal::ends::log_ends;
 pub use wal::head::SegmentHead;
-pub use wal::moments::{Sought, Stop, last_transaction, seek_point};
+pub use wal::moments::{Sought, Stop, last_transaction, seek_point, seek_within};
 pub use wal::outside::{ReplayedTablespace, check_log_inside, replayed_tablespaces};
 pub use wal::records::{Record as LogRecord, Records as LogRecords};
 pub use wal::source::{LogSource, SegmentFiles};

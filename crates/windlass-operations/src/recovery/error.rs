@@ -71,6 +71,21 @@ pub enum RecoveryError {
         /// The end of the backup.
         end: String,
     },
+    /// The point lies in the log that the set needs itself.
+    #[error(
+        "{target} lies at {at}, within the backup of the set ({from} to {to}): a server that \
+         stopped there would not be consistent"
+    )]
+    WithinBackup {
+        /// The point.
+        target: String,
+        /// Where it is.
+        at: Lsn,
+        /// Where the log of the backup begins.
+        from: Lsn,
+        /// Where it ends.
+        to: Lsn,
+    },
     /// The log of the place was written by another server than the log in the set.
     #[error(
         "the log of the place is not that of the set: from {from} on, another server of this \
@@ -214,6 +229,7 @@ impl RecoveryError {
         match self {
             Self::NotLinked { .. } | Self::NoStanding => *point != RecoveryPoint::Latest,
             Self::BeforeSet { .. }
+            | Self::WithinBackup { .. }
             | Self::NotInLog { .. }
             | Self::OtherLog { .. }
             | Self::NotCaptured { .. } => true,

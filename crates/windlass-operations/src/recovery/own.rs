@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use windlass_engine::OpenSet;
 use windlass_image::{SetImage, SetImageOptions};
-use windlass_postgres::{DatabaseFacts, RecoveryPoint, log_ends};
+use windlass_postgres::{DatabaseFacts, RecoveryPoint, log_ends, seek_within};
 use windlass_repository::{LogReader, RepositoryError};
 
 use super::{RecoveryError, RecoveryRequest};
 use crate::as_cluster::AsCluster;
 use crate::caller::Caller;
 use crate::error::OperationError;
-use crate::places::{Named, SetRequest};
+use crate::places::{LocatedSet, Named, SetRequest};
 
 /// Whether a set was chosen and nothing behind it: who names a set gets that set.
 pub(super) fn is_the_end(
@@ -37,6 +37,32 @@ pub(super) fn has_no_log(error: &OperationError, recovery: &RecoveryRequest) -> 
             | RecoveryError::NoStanding,
         ) => recovery.point == RecoveryPoint::Latest,
         _ => false,
+    }
+}
+
+/// Refuses a point that a server would find before it is consistent: within the backup.
+pub(super) fn check_behind(
+    found: &LocatedSet,
+    facts: &DatabaseFacts,
+    point: &RecoveryPoint,
+) -> Result<(), OperationError> {
+    let is_sought = matches!(
+        point,
+        RecoveryPoint::Name(_) | RecoveryPoint::Transaction(_)
+    );
+    if !is_sought {
+        return Ok(());
+    }
+    let image = SetImage::open(Arc::new(found.open()?), &SetImageOptions::default())?;
+    match seek_within(&AsCluster(&image), facts, point)? {
+        Some(stop) => Err(RecoveryError::WithinBackup {
+            target: point.to_string(),
+            at: stop.at,
+            from: facts.start_lsn,
+            to: facts.stop_lsn,
+        }
+        .into()),
+        None => Ok(()),
     }
 }
 

@@ -5,8 +5,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::pages::first_record;
 use super::records::{Record, Records};
-use super::source::LogSource;
+use super::source::{ImageSegments, LogSource};
+use crate::cluster_files::ClusterFiles;
 use crate::error::PostgresError;
+use crate::facts::DatabaseFacts;
 use crate::lsn::Lsn;
 use crate::restore::RecoveryPoint;
 
@@ -130,6 +132,24 @@ pub fn seek_point(
             Sought::Missing { end, last, stopped }
         }
     })
+}
+
+/// Whether a point lies in the log of a set itself, before its end. A server stops there, too, and
+/// fails: it is not consistent yet.
+pub fn seek_within(
+    files: &dyn ClusterFiles,
+    facts: &DatabaseFacts,
+    point: &RecoveryPoint,
+) -> Result<Option<Stop>, PostgresError> {
+    let bytes = u64::from(facts.wal_segment_bytes);
+    let mut segments = ImageSegments::new(files, bytes);
+    let sought = seek_point(&mut segments, bytes, facts.start_lsn, (point, true));
+    match sought {
+        Ok(Sought::Found(stop)) => Ok(Some(stop).filter(|stop| stop.at < facts.stop_lsn)),
+        // A server cannot begin there either, and its own error says more about the reason.
+        Ok(_) | Err(PostgresError::WalRecord { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// How many restore points with this name the rest of a log has, and when the last was made.

@@ -114,6 +114,7 @@ fn is_of_moment(error: &RecoveryError) -> bool {
     matches!(
         error,
         RecoveryError::BeforeSet { .. }
+            | RecoveryError::WithinBackup { .. }
             | RecoveryError::NotCaptured { .. }
             | RecoveryError::NotLinked { .. }
             | RecoveryError::NoStanding
@@ -166,7 +167,7 @@ pub fn recovery(error: &RecoveryError) -> (String, Option<String>) {
              this server's log with --log-from, or a set of the other server with --set. Without a \
              --target option, a set that you name with --set is restored as it is."
         }
-        RecoveryError::BeforeSet { .. } => {
+        RecoveryError::BeforeSet { .. } | RecoveryError::WithinBackup { .. } => {
             "Take an older set with --set, or leave --set out: Windlass then looks for one."
         }
         RecoveryError::NotInLog { gap: Some(gap), .. } => {

@@ -143,6 +143,56 @@ fn an_older_set_is_taken_for_a_moment_before_the_newest() {
     );
 }
 
+/// A server stops at the first restore point of a name, and fails if it is not consistent there.
+#[test]
+fn a_point_within_a_backup_is_refused_and_reached_from_an_older_set() {
+    let source = Archiving::start(&["--wal-segsize=1"]);
+    let sql = |sql: &str| source.server.sql("postgres", sql);
+    let place = source.back_up();
+    source.insert_and_archive(1);
+    let mut backup = command();
+    backup.args(["backup", &source.server.conninfo(), "--to", &place]);
+    let backup = backup.args(["--max-rate", "8MiB", "--json"]);
+    let piped = std::process::Stdio::piped;
+    let mut child = backup.stdout(piped()).stderr(piped()).spawn().unwrap();
+    let mut points = Vec::new();
+    while child.try_wait().unwrap().is_none() {
+        let name = format!("p{}", points.len());
+        let number = sql("INSERT INTO t VALUES (2) RETURNING pg_current_xact_id()");
+        let end = format!("SELECT pg_create_restore_point('{name}') - '0/0'");
+        points.push((sql(&end).parse::<u64>().unwrap(), name, number));
+        sql("DELETE FROM t WHERE i = 2");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let output = child.wait_with_output().unwrap();
+    let set: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let lsn = |key: &str| {
+        let text = set["database"][key].as_str().unwrap();
+        let (high, low) = text.split_once('/').unwrap();
+        let half = |text| u64::from_str_radix(text, 16).unwrap();
+        half(high) << 32 | half(low)
+    };
+    // The position is that of the end of a record.
+    let (start, stop) = (lsn("start_lsn") + 4096, lsn("stop_lsn") - 4096);
+    let within = points.iter().find(|(end, ..)| (start..stop).contains(end));
+    let (_, name, number) = within.unwrap();
+    source.insert_and_archive(3);
+    for words in [["--target-name", name], ["--target-xid", number]] {
+        let chosen = [&words[..], &["--set", "latest"]].concat();
+        let output = restore(&place, &source.arg("refused"), &chosen);
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{printed}");
+        assert!(
+            printed.contains("within the backup of the set"),
+            "{printed}"
+        );
+        assert!(printed.contains("hint: Take an older set"), "{printed}");
+        assert!(!Path::new(&source.arg("refused")).exists());
+        let server = recovered(&source, &words[0][2..], &words);
+        assert_eq!(rows(&server), "1 2", "{words:?}");
+    }
+}
+
 #[test]
 fn a_cluster_follows_the_timeline_that_is_asked_for() {
     let source = Archiving::start(&["--wal-segsize=1"]);

@@ -128,7 +128,7 @@ impl ClusterBack {
         progress.set_phase("stopping the server");
         let began = Instant::now();
         let went = match now.server.stop(cancel) {
-            Ok(()) => now.go(snapshot, &mut target, progress, cancel),
+            Ok(()) => now.go((place, snapshot, back), &mut target, progress, cancel),
             Err(error) => Err(error.into()),
         };
         progress.set_phase("starting the server");
@@ -173,7 +173,7 @@ impl ClusterBack {
 
     fn go(
         &self,
-        snapshot: &Snapshot,
+        (place, snapshot, back): (&Place, &Snapshot, Back),
         target: &mut Target,
         progress: &Progress,
         cancel: &Cancel,
@@ -193,6 +193,7 @@ impl ClusterBack {
             Ok(Some(reverted)) => reverted,
             Ok(None) => {
                 self.roll_back(Some(&pending))?;
+                states::discard_brought_back(place, back)?;
                 return Ok(Reverted::nothing(control.block_bytes));
             }
             Err(error) => {
@@ -225,8 +226,8 @@ impl ClusterBack {
         }
     }
 
-    /// Everything that can be undone, and then the one step that cannot. `None` if there is nothing
-    /// to do, and an earlier revert has kept something: the cluster is what it left.
+    /// Everything that can be undone, and then the one step that cannot. `None` if the cluster is
+    /// what it should be: a state that differs in nothing would take the room of another one.
     fn write(
         &self,
         (control, then): (&Control, Control),
@@ -243,10 +244,7 @@ impl ClusterBack {
         progress.set_phase("comparing");
         let live = tree::live(&self.data, &version)?;
         let kept = writing.keep((live, pending), control, target, cancel)?;
-        if kept::has_earlier(pending)?
-            && kept.is_nothing()
-            && tree::is_alike(kept.tree(), target.tree())
-        {
+        if kept.is_nothing() && tree::is_alike(kept.tree(), target.tree()) {
             return Ok(None);
         }
         progress.set_phase("writing pages");

@@ -156,6 +156,7 @@ pub fn revert(
     };
     if written == 0 {
         writing.undo.discard()?;
+        states::discard_brought_back(place, back)?;
         return Ok(reverted);
     }
     let record = UndoRecord {

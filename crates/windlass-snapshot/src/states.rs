@@ -17,6 +17,7 @@ use crate::numbers;
 use crate::overwritten::{UndoNumber, UndoState};
 use crate::place::{Entry, Place};
 use crate::record::State;
+use crate::revert::Back;
 use crate::snapshot::Snapshot;
 use crate::undo::{BY_REVERT, UndoRecord};
 
@@ -116,6 +117,14 @@ pub fn find_undo(place: &Place, number: Option<UndoNumber>) -> Result<Undo, Snap
 pub fn remove_undo(place: &Place, number: UndoNumber) -> Result<(), SnapshotError> {
     let _alone = place.lock()?;
     find_undo(place, Some(number))?.state.discard()
+}
+
+/// Removes the state that was to be brought back, and is there already. The place must be locked.
+pub(crate) fn discard_brought_back(place: &Place, back: Back) -> Result<(), SnapshotError> {
+    match back.state() {
+        Some(number) => find_undo(place, Some(number))?.state.discard(),
+        None => Ok(()),
+    }
 }
 
 /// The states that go when one more is kept for the state that is brought back, if one is.

@@ -19,7 +19,7 @@ use windlass_postgres::Control;
 
 use super::tree::Tree;
 use crate::error::{Doing, SnapshotError};
-use crate::overwritten::{self, UndoNumber, UndoState};
+use crate::overwritten::{self, UndoNumber};
 use crate::undo::{self, UNDO, UndoReader, UndoRecord, UndoWriter};
 
 pub(super) use crate::undo::PENDING_STATE as PENDING;
@@ -97,11 +97,6 @@ pub(super) fn finish(pending: &Path) -> Result<(), SnapshotError> {
     overwritten::discard_brought_back(directory, &record)?;
     let name = overwritten::directory_of(directory, UndoNumber(record.number));
     durable::rename(pending, &name).doing("rename", pending)
-}
-
-/// Whether an earlier revert to the same snapshot, or an undo, has kept something.
-pub(super) fn has_earlier(pending: &Path) -> Result<bool, SnapshotError> {
-    Ok(!UndoState::list(parent(pending))?.is_empty())
 }
 
 /// The directory of the snapshot.

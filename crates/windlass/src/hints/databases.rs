@@ -100,7 +100,7 @@ pub fn sqlite(error: &SqliteError) -> Option<String> {
         SqliteError::Engine(error) => return super::engine(error),
         SqliteError::Busy { .. } => {
             "A connection with locking_mode=EXCLUSIVE or a long write transaction holds it; end \
-             that one, or wait longer with --lock-wait."
+             that one. A backup waits longer with --lock-wait."
         }
         SqliteError::LockLimit { .. } => {
             "Windlass gave the lock back and made no backup. Run the backup when less is written, \

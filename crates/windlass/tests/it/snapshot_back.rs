@@ -101,6 +101,32 @@ fn a_database_is_reverted_and_the_revert_undone() {
     assert!(printed.contains("hint: Write DATABASE@NAME"), "{printed}");
 }
 
+/// Somebody brought the state back by other means, so the undo has nothing to write.
+#[test]
+fn an_undo_of_a_state_that_is_there_already_takes_it_from_the_list() {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let path = place.path().join("shop.db");
+    let database = path.to_str().unwrap();
+    let sql = |sql: &str| {
+        rusqlite::Connection::open(&path)
+            .unwrap()
+            .execute_batch(sql)
+            .unwrap()
+    };
+    sql("CREATE TABLE t (i); INSERT INTO t VALUES (1)");
+    done(&["snapshot", "create", database, "then"]);
+    sql("INSERT INTO t VALUES (2)");
+    let later = std::fs::read(&path).unwrap();
+    let word = format!("{database}@then");
+    done(&["snapshot", "revert", &word, "--yes"]);
+    std::fs::write(&path, &later).unwrap();
+    let printed = run(&["snapshot", "undo", database, "--yes"], 0);
+    assert!(printed.contains("nothing: it was so already"), "{printed}");
+    let listed = done(&["snapshot", "list", database]);
+    assert_eq!(listed["undo"], serde_json::json!([]), "{listed}");
+    assert_eq!(std::fs::read(&path).unwrap(), later);
+}
+
 #[test]
 fn a_person_at_a_terminal_is_asked() {
     let place = tempfile::tempdir_in("/var/tmp").unwrap();

@@ -115,6 +115,39 @@ fn a_revert_that_finds_nothing_to_write_leaves_what_an_earlier_one_has_kept() {
     assert_eq!(subject.rows(), after);
 }
 
+/// Reverts to snapshots of what is there keep nothing, or they would take the room of a state that
+/// somebody needs.
+#[test]
+fn a_revert_of_a_cluster_that_is_so_already_keeps_nothing() {
+    for (with_hook, method) in [(true, "hook"), (false, "copy")] {
+        let subject = Subject::of(&Making {
+            with_hook,
+            settings: vec!["autovacuum = off".into()],
+            ..Making::default()
+        });
+        let conninfo = subject.cluster.conninfo();
+        let create = |name: &str| {
+            let words = ["snapshot", "create", &conninfo, name, "--method", method];
+            subject.windlass(&words);
+        };
+        let revert = |name: &str| {
+            let word = format!("{conninfo}@{name}");
+            subject.windlass(&["snapshot", "revert", &word, "--yes"])
+        };
+        create("then");
+        subject.sql("CREATE TABLE precious AS SELECT 7 AS i");
+        assert!(revert("then").contains("undo:1"), "{method}");
+        create("same");
+        let told = revert("same");
+        assert!(told.contains("nothing: it was so already"), "{told}");
+        assert!(!told.contains("undo"), "{told}");
+        let listed = subject.windlass(&["snapshot", "list", &conninfo]);
+        assert!(!listed.contains("undo:2"), "{listed}");
+        subject.windlass(&["snapshot", "undo", &conninfo, "--yes"]);
+        assert_eq!(subject.sql("SELECT i FROM precious"), "7");
+    }
+}
+
 /// A revert that is typed twice must not take away what the first one has kept.
 #[test]
 fn each_revert_of_a_cluster_keeps_what_it_overwrote_and_each_undo_goes_back_one_more() {

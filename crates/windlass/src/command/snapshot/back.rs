@@ -121,13 +121,13 @@ fn show(plan: &BackPlan, outcome: &BackOutcome) {
     if let Some(start) = plan.start_command() {
         output::entry("next", &format!("start the server: {start}"), Tone::Plain);
     }
-    if reverted.written_count == 0 {
-        return output::entry("written", "nothing: it was so already", Tone::Plain);
-    }
     let all = output::count(u64::from(reverted.page_count), "page");
-    let written = format!("{} of {all}", pages(reverted.written_count));
+    let written = match reverted.written_count {
+        0 => "nothing: it was so already".to_owned(),
+        count => format!("{} of {all}", pages(count)),
+    };
     output::entry("written", &written, Tone::Plain);
-    if !plan.is_cluster() && !plan.puts_back() {
+    if reverted.written_count > 0 && !plan.is_cluster() && !plan.puts_back() {
         let waited = format!("nobody could commit for {locked}");
         output::entry("writers", &waited, Tone::Plain);
     }

@@ -73,9 +73,9 @@ pub use lock::{
 };
 pub use log::{
     CONTENT_TOKEN_BYTES, LOG_END_BYTES, LOG_FRAME_HEADER_BYTES, LOG_FRAMES_MAX, LOG_HEADER_BYTES,
-    LOG_LOCK_HEAD_BYTES, LOG_MARK_BYTES, LOG_RECORD_BYTES, LOG_SEALED_BYTES, LOG_STAND_BYTES_MAX,
-    LogCipher, LogContent, LogEncryption, LogEnd, LogFrame, LogHeader, LogIndexEntry, LogLock,
-    LogMark, LogRecord, RecordKind, decode_log_index, encode_log_index,
+    LOG_LOCK_HEAD_BYTES, LOG_MARK_BYTES, LOG_MARK_UNKNOWN, LOG_RECORD_BYTES, LOG_SEALED_BYTES,
+    LOG_STAND_BYTES_MAX, LogCipher, LogContent, LogEncryption, LogEnd, LogFrame, LogHeader,
+    LogIndexEntry, LogLock, LogMark, LogRecord, RecordKind, decode_log_index, encode_log_index,
 };
 pub use name::NameObject;
 pub use number::{Whole, fitted, saturated};

@@ -21,7 +21,7 @@ pub use commit::{LOG_RECORD_BYTES, LOG_STAND_BYTES_MAX, LogRecord, RecordKind};
 pub use end::{LOG_END_BYTES, LogEnd, LogIndexEntry, decode_log_index, encode_log_index};
 pub use frame::{LOG_FRAME_HEADER_BYTES, LogFrame};
 pub use lock::{LOG_LOCK_HEAD_BYTES, LogLock};
-pub use mark::{LOG_MARK_BYTES, LogMark};
+pub use mark::{LOG_MARK_BYTES, LOG_MARK_UNKNOWN, LogMark};
 
 use crate::error::{FormatError, Structure};
 use crate::limits::FRAME_BYTES_MAX;

@@ -4,7 +4,7 @@
 //! Invariant: `Absent` is the answer of a place that was looked at. Whoever fetches for a server
 //! must tell it from every other failure, because a server ends its recovery where log is absent.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
 use windlass_engine::media::Codec;
@@ -151,10 +151,8 @@ pub fn archive_get(
     request: &ArchiveGetRequest,
 ) -> Result<Fetched, OperationError> {
     let (place, name) = wanted(caller, request)?;
-    if place.at().is_directory()
-        && let (Some(at), Some(directory)) = (place.begin_of(&name)?, request.into.parent())
-    {
-        place.note_reading(directory, at);
+    if place.at().is_directory() {
+        note_reading(&place, &name, &request.into)?;
     }
     if let Some(bytes) = taken(request, &place, &name) {
         return Ok(Fetched::Complete { bytes });
@@ -168,6 +166,19 @@ pub fn archive_get(
     Ok(fetched)
 }
 
+/// Notes where a server reads, so that nobody removes the log behind it.
+fn note_reading(place: &LogPlace, name: &LogFileName, into: &Path) -> Result<(), RepositoryError> {
+    let begin = match place.begin_of(name) {
+        // What is lost is met by whoever fetches it, and may be what the restore has told.
+        Err(RepositoryError::LostEnd { .. }) => None,
+        begin => begin?,
+    };
+    if let (Some(at), Some(directory)) = (begin, into.parent()) {
+        place.note_reading(directory, at);
+    }
+    Ok(())
+}
+
 /// The place and the file that are meant, as the owner of the directory where it goes.
 fn wanted(
     caller: &Caller,
@@ -175,7 +186,7 @@ fn wanted(
 ) -> Result<(LogPlace, LogFileName), OperationError> {
     let parent = request.into.parent();
     let parent = parent.filter(|path| !path.as_os_str().is_empty());
-    let directory = parent.unwrap_or(std::path::Path::new("."));
+    let directory = parent.unwrap_or(Path::new("."));
     if let Some((uid, gid)) = privilege::owner(directory) {
         privilege::become_user(caller.process, uid, gid)?;
     }

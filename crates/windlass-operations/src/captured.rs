@@ -59,6 +59,8 @@ pub(crate) struct Capturing {
     /// A set that is made before this moment finds the log's end only if the log says at this
     /// moment that nobody wrote.
     stand_nanos: Option<i64>,
+    /// Whether the log has lost its end, and the first look has not been kept yet.
+    has_lost: bool,
 }
 
 impl Capturing {
@@ -80,11 +82,12 @@ impl Capturing {
         capture.set_host(&caller.host);
         let database = capture.path().to_owned();
         let key = capture.key();
-        let log = LogPlace::of_database(place, database_number(&key));
-        for lost in log.admit_lost_ends()? {
-            caller.tell(&Notice::LogLost(&lost));
+        let place_of_log = LogPlace::of_database(place, database_number(&key));
+        let log = CommitLog::open(&place_of_log)?;
+        let lost = place_of_log.lost_ends()?;
+        for one in &lost {
+            caller.tell(&Notice::LogLost(one));
         }
-        let log = CommitLog::open(&log)?;
         let held_before = before.as_ref().map_or_else(Held::default, |one| one.held);
         let mut capturing = Self {
             captured: CapturedLog {
@@ -104,6 +107,7 @@ impl Capturing {
             after_nanos: begun_nanos,
             by_nanos: nanos_now(),
             stand_nanos: None,
+            has_lost: !lost.is_empty(),
         };
         capturing.join(caller)?;
         Ok(capturing)
@@ -177,6 +181,10 @@ impl Capturing {
             Ok::<_, OperationError>(log.sync()?)
         })?;
         (self.after_nanos, self.by_nanos) = (after_nanos, by_nanos);
+        if std::mem::take(&mut self.has_lost) {
+            // What was lost has come again, or a new timeline says that it may be.
+            log.admit_lost_ends()?;
+        }
         captured.number = log.number();
         captured.held = self.held_before.and(self.capture.held());
         let found_any = captured.commits > before;

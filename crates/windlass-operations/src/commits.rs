@@ -83,7 +83,8 @@ pub struct CommitGap {
 pub struct CommitTimeline {
     /// The timeline.
     pub timeline: Timeline,
-    /// Its transactions, oldest first. Between two runs some are missing.
+    /// Its transactions, oldest first. Between two runs some are missing. None if nothing of it can
+    /// be read.
     pub runs: Vec<CommitRun>,
     /// How many objects it has.
     pub objects: u64,
@@ -219,7 +220,9 @@ fn found_in(
     }
     let cut = first.zip(bound);
     let is_cut = cut.is_some_and(|(first, bound)| first <= bound);
-    Ok((!runs.is_empty()).then_some(CommitTimeline {
+    // One of which nothing can be read still tells what is lost.
+    let is_there = !runs.is_empty() || !stored.lost.is_empty();
+    Ok(is_there.then_some(CommitTimeline {
         timeline,
         runs,
         objects: stored.objects,

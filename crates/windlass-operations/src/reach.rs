@@ -102,7 +102,7 @@ impl Reach {
             Ok(end) => (end, None),
             Err(RepositoryError::Gap { from, timeline, to }) => (from, Some((timeline, to))),
             Err(RepositoryError::LostEnd { lost, .. }) => {
-                (lost.end, Some((lost.timeline, lost.durable)))
+                (lost.end, Some((lost.timeline, lost.up_to())))
             }
             Err(error) => return Err(error),
         };

@@ -13,6 +13,7 @@ mod database;
 mod lock;
 mod stream;
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -111,6 +112,7 @@ pub fn receive(
         lock: None,
         bytes: 0,
         received: None,
+        told: RefCell::default(),
     };
     loop {
         match receiver.session(&conninfo) {
@@ -157,6 +159,8 @@ struct Receiver<'a> {
     /// Bytes of earlier sessions.
     bytes: u64,
     received: Option<ReceivedLog>,
+    /// What the place has lost, as far as it was told.
+    told: RefCell<Vec<LostEnd>>,
 }
 
 impl Receiver<'_> {
@@ -169,10 +173,15 @@ impl Receiver<'_> {
             true => BUCKET_INTERVAL,
             false => CLUSTER_INTERVAL,
         });
-        let (place, caller) = (self.place, self.caller);
+        let (place, caller, told) = (self.place, self.caller, &self.told);
         let open = |compares, lock: &mut Option<Kept>| {
             let of = (place, earlier, lock);
-            let tell_lost = |lost: &LostEnd| caller.tell(&Notice::LogLost(lost));
+            let tell_lost = |lost: &LostEnd| {
+                if !told.borrow().contains(lost) {
+                    caller.tell(&Notice::LogLost(lost));
+                    told.borrow_mut().push(lost.clone());
+                }
+            };
             LogStream::open(conninfo, of, slot, (interval, compares), &tell_lost)
         };
         let mut stream = open(true, &mut self.lock)?;
@@ -204,7 +213,7 @@ impl Receiver<'_> {
                     drop(stream);
                     stream = open(false, &mut self.lock)?;
                 }
-                other => other?,
+                other => other.map_err(|error| stream.naming_lost(error))?,
             }
         }
     }

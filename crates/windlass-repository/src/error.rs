@@ -71,6 +71,14 @@ pub enum RepositoryError {
         /// Whether there is later log behind it.
         goes_on: bool,
     },
+    /// A server is asked for log that a growing object has lost, and no longer has it.
+    #[error("{lost}. The server no longer has it: {source}")]
+    NotAgain {
+        /// What is gone.
+        lost: Box<LostEnd>,
+        /// What the server said.
+        source: Box<PostgresError>,
+    },
     /// The name is none of a file that PostgreSQL archives.
     #[error("{name:?} is no name of a file that PostgreSQL archives")]
     Name {
@@ -213,9 +221,9 @@ pub struct LostEnd {
     pub timeline: Timeline,
     /// Where it ends now.
     pub end: Lsn,
-    /// Everything before this position was durable. It is the next one behind the end if nobody
-    /// knows.
-    pub durable: Lsn,
+    /// Everything before this position was durable. If nobody knows, everything up to the next
+    /// run of log may be lost.
+    pub durable: Option<Lsn>,
 }
 
 impl LostEnd {
@@ -225,25 +233,35 @@ impl LostEnd {
             path: path.to_owned(),
             timeline,
             end,
-            durable: Lsn(durable.unwrap_or_default().max(end.0.saturating_add(1))),
+            durable: durable.map(Lsn).filter(|durable| *durable > end),
         }
     }
 
-    /// Whether log is missing at a position.
+    /// Whether log may be missing at a position, if no run of log lies between.
     pub fn is_at(&self, at: Lsn) -> bool {
-        self.end <= at && at < self.durable
+        self.end <= at && self.is_behind(at)
+    }
+
+    /// Whether log may be missing at a position or behind it, if no run of log lies between.
+    pub fn is_behind(&self, at: Lsn) -> bool {
+        self.durable.is_none_or(|durable| at < durable)
+    }
+
+    /// Up to where log is missing at least.
+    pub fn up_to(&self) -> Lsn {
+        self.durable.unwrap_or(Lsn(self.end.0.saturating_add(1)))
     }
 }
 
 impl std::fmt::Display for LostEnd {
     fn fmt(&self, into: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (path, end, durable) = (self.path.display(), self.end, self.durable);
-        match durable.0 - end.0 {
-            1 => write!(
+        let (path, end) = (self.path.display(), self.end);
+        match self.durable {
+            None => write!(
                 into,
                 "{path} cannot be read from {end} on, and nobody knows up to where it was durable"
             ),
-            _ => write!(
+            Some(durable) => write!(
                 into,
                 "{path} ends at {end}, and its log up to {durable} was durable: {end} to {durable} \
                  is missing"
@@ -302,7 +320,10 @@ impl RepositoryError {
     pub fn is_damage(&self) -> bool {
         matches!(
             self,
-            Self::Object { .. } | Self::Misplaced { .. } | Self::LostEnd { .. }
+            Self::Object { .. }
+                | Self::Misplaced { .. }
+                | Self::LostEnd { .. }
+                | Self::NotAgain { .. }
         )
     }
 }

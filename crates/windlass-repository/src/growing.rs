@@ -11,11 +11,14 @@
 //! - [`GrowingLog::durable`] never goes back, and nothing before it is lost by a kill or a power
 //!   cut.
 //! - Two processes never write one object: the one that grows is locked.
+//! - What an object has lost of its end is told until it has come again, also if it is cut or
+//!   sealed before: then an object behind it tells of it, which is vacant.
 
 mod parts;
+mod resume;
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Seek};
+use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -25,13 +28,13 @@ use windlass_media::{Codec, LOG_FRAMES_MAX, LogContent, LogHeader, fitted};
 use windlass_postgres::{Lsn, Timeline};
 
 use crate::error::{IoContext, RepositoryError};
-use crate::lost::keep_aside;
 use crate::mark::DurableMark;
 use crate::place::{LogPlace, ObjectName};
 use crate::push::{Pushed, now_nanos, put_file};
 use crate::ranges::TimelineLog;
 use crate::writer::{FRAME_BYTES, FrameWriter, MODE, Packing};
 use parts::Parts;
+use resume::Vacant;
 
 /// Where received log goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +52,8 @@ pub struct GrowingLog {
     segment_bytes: u32,
     packing: Packing,
     current: Option<Current>,
+    /// The object in which what comes next begins, if it tells of what is lost there.
+    vacant: Option<Vacant>,
     /// What was stored of the segment, if the objects of the place do not grow.
     parts: Option<Parts>,
     /// Bytes that are in no frame yet.
@@ -72,12 +77,16 @@ struct Current {
 }
 
 impl GrowingLog {
-    /// Where log of this timeline goes on in a place: behind its last byte.
+    /// Where log of this timeline goes on in a place: behind its last byte. If nothing of it can be
+    /// read any more, where it began.
     pub fn start(place: &LogPlace, timeline: Timeline) -> Result<GrowingStart, RepositoryError> {
         let log = TimelineLog::of(place, timeline)?;
         Ok(match log.spans.last() {
             Some(last) => GrowingStart::Behind(last.end),
-            None => GrowingStart::Nothing,
+            None => match log.lost.iter().map(|lost| lost.end).min() {
+                Some(begin) => GrowingStart::Behind(begin),
+                None => GrowingStart::Nothing,
+            },
         })
     }
 
@@ -97,6 +106,7 @@ impl GrowingLog {
                 threads,
             },
             current: None,
+            vacant: None,
             parts: (!place.at().is_directory()).then(|| Parts::begin(position)),
             pending: Vec::new(),
             position,
@@ -109,67 +119,6 @@ impl GrowingLog {
             log.take_up_parts()?;
         }
         Ok(log)
-    }
-
-    /// Goes on with an object if it ends where the log goes on.
-    fn take_up(&mut self, name: &ObjectName) -> Result<(), RepositoryError> {
-        let path = &name.path;
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true);
-        let mut file = windlass_engine::open_own(path, options).doing("open", path)?;
-        let lock = lock(&file, path)?;
-        if !self.place.has_header(name)? && !self.place.marked(name)?.is_there() {
-            // A run was killed before it wrote the header. It never told anybody.
-            return std::fs::remove_file(path).doing("remove", path);
-        }
-        let opened = self.place.open_object(self.timeline, name, Reading::Whole);
-        let object = match opened {
-            // Nothing of it can be read, and what comes takes its name.
-            Err(RepositoryError::LostEnd { .. }) if name.start == self.position => {
-                keep_aside(path)?;
-                DurableMark::of(path).remove()?;
-                return std::fs::remove_file(path).doing("remove", path);
-            }
-            Err(RepositoryError::LostEnd { .. }) => return Ok(()),
-            opened => opened?,
-        };
-        if object.end() != self.position.0 {
-            return Ok(());
-        }
-        if object.said_behind.is_some() {
-            keep_aside(path)?;
-        }
-        let mut mark = DurableMark::of(path);
-        if object.index().is_empty() {
-            mark.remove()?;
-            return std::fs::remove_file(path).doing("remove", path);
-        }
-        file.set_len(object.frames_end()).doing("cut off", path)?;
-        file.seek(std::io::SeekFrom::End(0))
-            .doing("seek in", path)?;
-        // What is there may not be durable: the run that wrote it may have been killed.
-        file.sync_all().doing("sync", path)?;
-        let index = (object.index().to_vec(), object.end());
-        let (hasher, offset) = (object.hasher()?, object.frames_end());
-        let writer = FrameWriter::resume(
-            file,
-            (hasher, offset),
-            index,
-            (self.packing, path.as_path()),
-        )?;
-        self.current = Some(Current {
-            writer,
-            path: path.clone(),
-            start: name.start,
-            mark,
-            is_named: false,
-            _lock: lock,
-        });
-        // An object has one data key, and that of the other run is gone.
-        match object.is_encrypted() || self.place.at().encryption().is_some() {
-            true => self.seal(),
-            false => Ok(()),
-        }
     }
 
     /// The timeline.
@@ -268,16 +217,17 @@ impl GrowingLog {
         Ok(())
     }
 
-    fn begin(&self, start: Lsn) -> Result<Current, RepositoryError> {
-        let path = self.place.growing_path(self.timeline, start);
-        self.place.make_directory_of(&path)?;
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create_new(true).mode(MODE);
-        let file = options.open(&path).doing("create", &path)?;
-        let lock = lock(&file, &path)?;
-        // That of an object which somebody removed.
-        let mut mark = DurableMark::of(&path);
-        mark.remove()?;
+    fn begin(&mut self, start: Lsn) -> Result<Current, RepositoryError> {
+        let vacant = match self.vacant.take() {
+            Some(vacant) => vacant,
+            None => self.begin_empty(start)?,
+        };
+        let Vacant {
+            file,
+            path,
+            mark,
+            lock,
+        } = vacant;
         Ok(Current {
             writer: FrameWriter::begin(
                 self.place.at(),
@@ -290,6 +240,24 @@ impl GrowingLog {
             mark,
             is_named: false,
             _lock: lock,
+        })
+    }
+
+    fn begin_empty(&self, start: Lsn) -> Result<Vacant, RepositoryError> {
+        let path = self.place.growing_path(self.timeline, start);
+        self.place.make_directory_of(&path)?;
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create_new(true).mode(MODE);
+        let file = options.open(&path).doing("create", &path)?;
+        let lock = lock(&file, &path)?;
+        // That of an object which somebody removed.
+        let mut mark = DurableMark::of(&path);
+        mark.remove()?;
+        Ok(Vacant {
+            file,
+            path,
+            mark,
+            lock,
         })
     }
 
@@ -325,6 +293,9 @@ impl GrowingLog {
             return Ok(());
         };
         current.writer.complete(&current.path)?;
+        if let Some(owed) = current.mark.owed_behind(self.position.0) {
+            self.leave_vacant(owed)?;
+        }
         current.mark.remove()?;
         let path = self
             .place

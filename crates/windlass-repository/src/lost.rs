@@ -1,13 +1,17 @@
-//! Growing objects that have lost log which was durable: found by their marks, and admitted by
-//! whoever asks the source for it again.
+//! Growing objects that have lost log which was durable: found by their marks, until it has come
+//! again.
 //!
 //! Invariants
 //! - What such an object still has can be read. What is missing is told, and never looks like the
 //!   end of the log.
+//! - A mark goes only when what it tells of is there again, or cannot come at its position.
 
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use windlass_engine::Reading;
+use windlass_engine::{Reading, durable};
 use windlass_media::FormatError;
 use windlass_postgres::{Lsn, Timeline};
 
@@ -15,6 +19,8 @@ use crate::error::{IoContext, LostEnd, RepositoryError};
 use crate::mark::{self, DurableMark, Marked};
 use crate::object::LogObject;
 use crate::place::{LogPlace, ObjectName};
+use crate::ranges::{LogSpan, has_lost, merged};
+use crate::writer::MODE;
 
 impl LogPlace {
     /// Up to where an object was durable that grows in a directory. To be asked for before the
@@ -36,23 +42,42 @@ impl LogPlace {
         Ok(marked.is_there() && !self.has_header(name)? && name.path.exists())
     }
 
-    /// Takes growing objects as they are now that have lost their ends: whoever receives the log
-    /// asks for it again, and what nobody has any more is a gap. Returns what is gone.
-    pub fn admit_lost_ends(&self) -> Result<Vec<LostEnd>, RepositoryError> {
+    /// What growing objects have lost of their ends, and no sealed object has. A mark goes if such
+    /// objects have what it tells of.
+    pub fn lost_ends(&self) -> Result<Vec<LostEnd>, RepositoryError> {
+        let mut found = Vec::new();
+        for end in self.all_lost_ends()? {
+            let objects = self.objects(end.timeline)?.into_iter();
+            let sealed = objects.filter_map(|name| Some((name.start, name.end?)));
+            let sealed = merged(sealed.map(|(start, end)| LogSpan { start, end }).collect());
+            match sealed.iter().any(|span| has_lost(span, &end)) {
+                true => DurableMark::of(&end.path).remove()?,
+                false => found.push(end),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Takes growing objects as they are now that have lost their ends: what is gone has come again
+    /// at another position, or a new timeline tells that it may be lost.
+    pub(crate) fn admit_lost_ends(&self) -> Result<(), RepositoryError> {
+        for end in self.all_lost_ends()? {
+            DurableMark::of(&end.path).remove()?;
+        }
+        Ok(())
+    }
+
+    fn all_lost_ends(&self) -> Result<Vec<LostEnd>, RepositoryError> {
         let mut lost = Vec::new();
         if !self.at().is_directory() {
             return Ok(lost);
         }
         for timeline in self.timelines()? {
             for name in self.growing(timeline)? {
-                let end = match self.open_object(timeline, &name, Reading::Whole) {
-                    Ok(object) => object.lost,
-                    Err(RepositoryError::LostEnd { lost, .. }) => Some(lost),
-                    Err(_) => None,
-                };
-                if let Some(end) = end {
-                    DurableMark::of(&name.path).remove()?;
-                    lost.push(end);
+                match self.open_object(timeline, &name, Reading::Whole) {
+                    Ok(object) => lost.extend(object.lost),
+                    Err(RepositoryError::LostEnd { lost: end, .. }) => lost.push(end),
+                    Err(_) => {}
                 }
             }
         }
@@ -74,14 +99,14 @@ pub(crate) fn with_lost(
 ) -> Result<LogObject, RepositoryError> {
     let said = match marked {
         Marked::UpTo(durable) => Some(durable),
-        Marked::Nothing | Marked::Damaged => None,
+        Marked::Nothing | Marked::Unknown => None,
     };
     let lost = |end, durable| LostEnd::new(&name.path, timeline, end, durable);
     match opened {
         Ok(mut object) => {
             let durable = said.max(object.said_behind);
             let is_lost = durable.is_some_and(|durable| durable > object.end());
-            if is_lost || marked == Marked::Damaged {
+            if is_lost || marked == Marked::Unknown {
                 object.lost = Some(lost(Lsn(object.end()), durable));
             }
             Ok(object)
@@ -104,9 +129,21 @@ fn is_newer(error: &FormatError) -> bool {
     )
 }
 
-/// Keeps a copy of a damaged object beside it, under a name that no reader looks at, before what
-/// comes again takes its place.
+/// Keeps a durable copy of a damaged object beside it, under a name that no reader looks at, before
+/// what comes again takes its place. An earlier copy stays.
 pub(crate) fn keep_aside(path: &Path) -> Result<(), RepositoryError> {
-    let aside = path.with_extension("damaged");
-    std::fs::copy(path, &aside).map(drop).doing("copy", path)
+    let mut number = 1;
+    let mut aside = path.with_extension("damaged");
+    let copy = loop {
+        let mut options = OpenOptions::new();
+        match options.write(true).create_new(true).mode(MODE).open(&aside) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
+            opened => break opened.doing("create", &aside)?,
+        }
+        aside = path.with_extension(format!("damaged-{number}"));
+    };
+    let mut object = windlass_engine::open_regular(path).doing("open", path)?;
+    std::io::copy(&mut object, &mut &copy).doing("copy", path)?;
+    copy.sync_all().doing("sync", &aside)?;
+    durable::sync_parent(&aside).doing("sync the directory of", &aside)
 }

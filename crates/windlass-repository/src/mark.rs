@@ -7,6 +7,8 @@
 //! Invariants
 //! - It is written after the sync of the object, and not synced itself. After a power cut it may
 //!   say less than was durable, and never more.
+//! - What was durable and is lost stays in it until that has come again: it is synced then, before
+//!   the object is cut.
 //! - It goes before its object gets another name. A new object begins without one.
 
 use std::fs::{File, OpenOptions};
@@ -14,9 +16,10 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use windlass_media::{FormatError, LOG_MARK_BYTES, LogMark};
+use windlass_engine::durable;
+use windlass_media::{FormatError, LOG_MARK_BYTES, LOG_MARK_UNKNOWN, LogContent, LogMark};
 
-use crate::error::{FormatContext, IoContext, RepositoryError};
+use crate::error::{FormatContext, IoContext, LostEnd, RepositoryError};
 use crate::writer::MODE;
 
 const SUFFIX: &str = "until";
@@ -27,6 +30,42 @@ const TRIES_MAX: u32 = 4;
 pub(crate) struct DurableMark {
     path: PathBuf,
     file: Option<File>,
+    owed: Option<Owed>,
+}
+
+/// Log that was durable, is lost, and has not come again.
+#[derive(Clone, Copy)]
+pub(crate) struct Owed {
+    /// Where it begins.
+    from: u64,
+    /// Where it ends, if somebody knows.
+    up_to: Option<u64>,
+    /// Whether it has come again when the object is durable up to there. The records of a SQLite
+    /// database come again at other positions.
+    by_position: bool,
+}
+
+impl Owed {
+    /// What an object has lost.
+    pub(crate) fn of(lost: &LostEnd, content: &LogContent) -> Self {
+        Self {
+            from: lost.end.0,
+            up_to: lost.durable.map(|durable| durable.0),
+            by_position: *content != LogContent::Commits,
+        }
+    }
+
+    /// What a mark says of an object that is durable up to a position, as long as not all of this
+    /// has come again.
+    fn said(self, durable: u64) -> Option<u64> {
+        let known = self.up_to.filter(|up_to| *up_to > durable);
+        let has_come = match self.up_to {
+            _ if !self.by_position => false,
+            Some(_) => known.is_none(),
+            None => durable > self.from,
+        };
+        (!has_come).then(|| known.unwrap_or(LOG_MARK_UNKNOWN))
+    }
 }
 
 impl DurableMark {
@@ -35,11 +74,41 @@ impl DurableMark {
         Self {
             path: mark_path(object),
             file: None,
+            owed: None,
         }
     }
 
-    /// Says that everything before a position is durable.
+    /// Says durably what is lost. It goes on to say so until that has come again.
+    pub(crate) fn owe(&mut self, owed: Owed) -> Result<(), RepositoryError> {
+        self.write(owed.up_to.unwrap_or(LOG_MARK_UNKNOWN))?;
+        if let Some(file) = &self.file {
+            file.sync_all().doing("sync", &self.path)?;
+        }
+        durable::sync_parent(&self.path).doing("sync the directory of", &self.path)?;
+        self.owed = Some(owed);
+        Ok(())
+    }
+
+    /// What has not come again of an object that ends there.
+    pub(crate) fn owed_behind(&self, end: u64) -> Option<Owed> {
+        self.owed.filter(|owed| owed.said(end).is_some())
+    }
+
+    /// Takes what has not come again for gone. True if there was something.
+    pub(crate) fn admit(&mut self) -> bool {
+        self.owed.take().is_some()
+    }
+
+    /// Says that everything before a position is durable, or up to where it was.
     pub(crate) fn set(&mut self, durable: u64) -> Result<(), RepositoryError> {
+        let said = self.owed.and_then(|owed| owed.said(durable));
+        if said.is_none() {
+            self.owed = None;
+        }
+        self.write(said.unwrap_or(durable))
+    }
+
+    fn write(&mut self, durable: u64) -> Result<(), RepositoryError> {
         let file = match self.file.take() {
             Some(file) => file,
             None => {
@@ -75,8 +144,8 @@ pub(crate) enum Marked {
     Nothing,
     /// Everything before this position was durable.
     UpTo(u64),
-    /// It is damaged: nobody knows.
-    Damaged,
+    /// Nobody knows: it says so, or is damaged.
+    Unknown,
 }
 
 impl Marked {
@@ -93,13 +162,14 @@ pub(crate) fn read(object: &Path) -> Result<Marked, RepositoryError> {
     loop {
         match LogMark::decode(&bytes_of(&path)?) {
             Err(FormatError::Checksum { .. }) if tries < TRIES_MAX => tries += 1,
+            Ok(Some(mark)) if mark.durable == LOG_MARK_UNKNOWN => return Ok(Marked::Unknown),
             Ok(Some(mark)) => return Ok(Marked::UpTo(mark.durable)),
             Ok(None) => return Ok(Marked::Nothing),
             // A newer version of Windlass wrote it, and may mean something else.
             Err(error @ (FormatError::Version { .. } | FormatError::Feature { .. })) => {
                 return Err(error).of(&path);
             }
-            Err(_) => return Ok(Marked::Damaged),
+            Err(_) => return Ok(Marked::Unknown),
         }
     }
 }

@@ -11,7 +11,7 @@
 
 use windlass_postgres::{Lsn, RecoveryTimeline, Timeline};
 
-use crate::error::RepositoryError;
+use crate::error::{LostEnd, RepositoryError};
 use crate::history::Histories;
 use crate::place::LogPlace;
 use crate::ranges::KnownLog;
@@ -158,7 +158,7 @@ impl LogPath {
         Ok(at)
     }
 
-    /// The first position behind `from` at which log of this way is lost that was durable.
+    /// Where the first object of this way ends that has lost log at `from` or behind it.
     pub fn lost_from(
         &self,
         known: &KnownLog<'_>,
@@ -167,11 +167,12 @@ impl LogPath {
         let mut first = None;
         for step in &self.steps {
             let log = known.timeline(step.timeline)?;
-            let ends = log.lost.iter().map(|lost| lost.end);
-            first = first
-                .into_iter()
-                .chain(ends.filter(|end| *end >= from))
-                .min();
+            let from = from.max(step.from);
+            let is_needed = |lost: &&LostEnd| {
+                step.to.is_none_or(|to| lost.end < to) && log.is_lost_behind(lost, from)
+            };
+            let ends = log.lost.iter().filter(is_needed).map(|lost| lost.end);
+            first = first.into_iter().chain(ends).min();
         }
         Ok(first)
     }

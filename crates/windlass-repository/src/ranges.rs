@@ -49,11 +49,7 @@ impl TimelineLog {
         }
         let spans = merged(spans);
         // Another object may have the same log.
-        let has = |one: &LostEnd| {
-            let mut holders = spans.iter();
-            holders.any(|span| span.start <= one.end && one.durable <= span.end)
-        };
-        lost.retain(|one| !has(one));
+        lost.retain(|one| !spans.iter().any(|span| has_lost(span, one)));
         Ok(Self {
             timeline,
             spans,
@@ -63,21 +59,36 @@ impl TimelineLog {
         })
     }
 
-    /// The missing parts between runs of log, and what was durable behind the last one.
+    /// The missing parts between runs of log, and what was durable behind the last one. Of that the
+    /// first byte, if nobody knows how much it was.
     pub fn gaps(&self) -> impl Iterator<Item = LogSpan> {
         let between = self.spans.windows(2).map(|pair| LogSpan {
             start: pair[0].end,
             end: pair[1].start,
         });
-        between.chain(self.lost_behind())
+        let end = self.spans.last().map(|span| span.end);
+        let end = end.or_else(|| self.lost.iter().map(|lost| lost.end).min());
+        between.chain(end.and_then(|end| self.lost_behind(end)))
     }
 
-    /// What was durable behind the last run of log, and is lost.
-    fn lost_behind(&self) -> Option<LogSpan> {
-        let last = self.lost.iter().max_by_key(|lost| lost.durable)?;
-        let start = self.spans.last().map_or(last.end, |span| span.end);
-        let end = last.durable;
+    /// What was durable from a position on behind the last run of log, and is lost.
+    fn lost_behind(&self, from: Lsn) -> Option<LogSpan> {
+        let last = self.spans.last().map_or(Lsn(0), |span| span.end);
+        let start = from.max(last);
+        let is_unknown = |lost: &LostEnd| lost.durable.is_none() && last <= lost.end;
+        let unknown = self.lost.iter().any(is_unknown);
+        let known = self.lost.iter().filter_map(|lost| lost.durable);
+        let end = known.chain(unknown.then(|| Lsn(start.0.saturating_add(1))));
+        let end = end.max()?;
         (start < end).then_some(LogSpan { start, end })
+    }
+
+    /// Whether an object has lost log at a position or behind it. What nobody knows goes up to the
+    /// next run of log.
+    pub(crate) fn is_lost_behind(&self, lost: &LostEnd, at: Lsn) -> bool {
+        let is_between = |span: &LogSpan| lost.end < span.end && span.start <= at;
+        let is_bounded = lost.durable.is_none() && self.spans.iter().any(is_between);
+        lost.is_behind(at) && !is_bounded
     }
 
     /// How far the log goes from a position without a gap. That position itself if it is not there.
@@ -91,7 +102,7 @@ impl TimelineLog {
         let start = self.covered_from(from);
         let end = match self.spans.iter().find(|span| span.start > start) {
             Some(next) => next.start,
-            None => self.lost_behind()?.end,
+            None => self.lost_behind(start)?.end,
         };
         (start < end).then_some(LogSpan { start, end })
     }
@@ -100,7 +111,8 @@ impl TimelineLog {
     /// needed, whether this timeline has it or another one.
     pub(crate) fn missing(&self, (from, to): (Lsn, Lsn), goes_on: bool) -> RepositoryError {
         let goes_on = goes_on || self.spans.last().is_some_and(|last| last.start > from);
-        match self.lost.iter().find(|lost| lost.is_at(from)) {
+        let is_at = |lost: &&LostEnd| lost.end <= from && self.is_lost_behind(lost, from);
+        match self.lost.iter().find(is_at) {
             Some(lost) => RepositoryError::LostEnd {
                 lost: LostEnd {
                     end: from,
@@ -168,8 +180,17 @@ fn span(
     Ok(((start < end).then_some(LogSpan { start, end }), lost))
 }
 
+/// Whether a run of log has what an object has lost.
+pub(crate) fn has_lost(span: &LogSpan, lost: &LostEnd) -> bool {
+    let goes_on = match lost.durable {
+        Some(durable) => durable <= span.end,
+        None => lost.end < span.end,
+    };
+    span.start <= lost.end && goes_on
+}
+
 /// Joins what touches or overlaps.
-fn merged(mut spans: Vec<LogSpan>) -> Vec<LogSpan> {
+pub(crate) fn merged(mut spans: Vec<LogSpan>) -> Vec<LogSpan> {
     spans.sort_by_key(|span| (span.start, span.end));
     let mut joined: Vec<LogSpan> = Vec::new();
     for span in spans {

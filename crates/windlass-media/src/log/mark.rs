@@ -8,6 +8,9 @@ const MAGIC: &[u8; 8] = b"WNDLUPTO";
 const STRUCTURE: Structure = Structure::LogMark;
 /// Bytes of a mark.
 pub const LOG_MARK_BYTES: usize = 32;
+/// The position in a mark of an object that has lost its end, if nobody knows up to where it was
+/// durable.
+pub const LOG_MARK_UNKNOWN: u64 = u64::MAX;
 
 /// What a mark says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

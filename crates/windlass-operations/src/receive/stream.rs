@@ -29,6 +29,8 @@ pub(super) struct LogStream {
     log: Option<GrowingLog>,
     /// What the place has of the last segment, until the server has sent the same.
     known: Option<KnownEnd>,
+    /// What the place has lost of its log, and the server is asked for.
+    lost: Option<LostEnd>,
     slot: Option<String>,
     segment_bytes: u32,
     interval: Duration,
@@ -69,9 +71,10 @@ impl LogStream {
         let segment_bytes = size(&session.setting("wal_segment_size")?)?;
         let limit = duration(&session.setting("wal_sender_timeout")?);
         let place = LogPlace::new(at, server.system);
-        place.admit_lost_ends()?.iter().for_each(tell_lost);
         let slot = take_slot(&mut session, slot)?;
         let start = start(&mut session, &place, &server, u64::from(segment_bytes))?;
+        let lost = asked_again(&place, start)?;
+        lost.iter().for_each(tell_lost);
         let of = (start.timeline, segment_bytes);
         let log = GrowingLog::open(&place, of, start.at, THREADS)?;
         let known = known(&place, start, segment_bytes)?;
@@ -83,6 +86,7 @@ impl LogStream {
             place,
             log: Some(log),
             known,
+            lost: lost.into_iter().next(),
             slot,
             segment_bytes,
             interval,
@@ -183,11 +187,24 @@ impl LogStream {
 
     /// Whether the server no longer has the complete segment with which its log was to be compared.
     pub(super) fn is_removed(&self, error: &OperationError) -> bool {
-        const UNDEFINED_FILE: &str = "58P01";
-        let is_asked = self.known.as_ref();
-        let is_asked = is_asked.is_some_and(|known| known.compared() == known.start());
-        matches!(error, OperationError::Postgres(PostgresError::Refused { code, .. })
-            if is_asked && code == UNDEFINED_FILE)
+        let is_asked =
+            |known: &KnownEnd| known.is_whole_segment() && known.compared() == known.start();
+        matches!(error, OperationError::Postgres(error)
+            if self.known.as_ref().is_some_and(is_asked) && is_not_there(error))
+    }
+
+    /// The same error. If the server no longer has what the place has lost, it says that: no other
+    /// session would get it.
+    pub(super) fn naming_lost(&self, error: OperationError) -> OperationError {
+        match (error, &self.lost) {
+            (OperationError::Postgres(error), Some(lost))
+                if self.bytes == 0 && is_not_there(&error) =>
+            {
+                let (lost, source) = (Box::new(lost.clone()), Box::new(error));
+                RepositoryError::NotAgain { lost, source }.into()
+            }
+            (error, _) => error,
+        }
     }
 
     fn sync(&mut self) -> Result<(), OperationError> {
@@ -215,6 +232,19 @@ impl LogStream {
         let slot = self.slot.as_deref();
         Ok(self.session.start(slot, from, start.timeline)?)
     }
+}
+
+/// What the place has lost of the timeline at its end: the server is asked for it again.
+fn asked_again(place: &LogPlace, start: Start) -> Result<Vec<LostEnd>, RepositoryError> {
+    let mut lost = place.lost_ends()?;
+    lost.retain(|lost| lost.timeline == start.timeline && lost.is_behind(start.at));
+    Ok(lost)
+}
+
+/// Whether a server no longer has the log that it was asked for.
+fn is_not_there(error: &PostgresError) -> bool {
+    const UNDEFINED_FILE: &str = "58P01";
+    matches!(error, PostgresError::Refused { code, .. } if code == UNDEFINED_FILE)
 }
 
 /// What the place has of the last segment in front of a start.

@@ -59,8 +59,11 @@ impl CommitLog {
         }
         // Only a timeline that was cut off at its beginning has no record.
         for earlier in timelines.into_iter().filter(|_| log.last.is_none()) {
-            let first = CommitReader::new(place, earlier)?.next_record()?;
-            log.has_earlier |= first.is_some();
+            log.has_earlier |= match CommitReader::new(place, earlier)?.next_record() {
+                // It had some.
+                Err(RepositoryError::LostEnd { .. }) => true,
+                first => first?.is_some(),
+            };
         }
         Ok(log)
     }
@@ -236,6 +239,15 @@ impl CommitLog {
     /// Makes everything durable.
     pub fn sync(&mut self) -> Result<(), RepositoryError> {
         self.growing.as_mut().map_or(Ok(()), GrowingLog::sync)
+    }
+
+    /// Admits what objects of this log have lost of their ends: it has come again, or the timeline
+    /// says that it may be lost.
+    pub fn admit_lost_ends(&mut self) -> Result<(), RepositoryError> {
+        if let Some(growing) = &mut self.growing {
+            growing.admit_lost_end()?;
+        }
+        self.place.admit_lost_ends()
     }
 
     /// Ends the log: seals what there is.

@@ -6,8 +6,8 @@ use tempfile::TempDir;
 use windlass_engine::Cancel;
 use windlass_engine::media::{LOG_FRAMES_MAX, LogRecord, RecordKind};
 use windlass_repository::{
-    CommitLog, CommitReader, LogPlace, NewCommit, RepositoryError, StandAbout, database_number,
-    link,
+    CheckDepth, CommitLog, CommitReader, LogPlace, NewCommit, RepositoryError, StandAbout,
+    TimelineLog, database_number, link,
 };
 use windlass_sqlite::{Commit, LogCapture, LogPoint, SqliteError, Standing};
 use windlass_testkit::sqlite::{CommitLedger, LedgerSpec};
@@ -125,6 +125,51 @@ fn the_log_goes_on_behind_an_object_that_was_sealed_for_its_many_frames() {
     assert_eq!((stands, commits), (LOG_FRAMES_MAX / 2 + 2, 1));
     // The next writer finds the end, too.
     assert_eq!(CommitLog::open(&place).unwrap().number(), 1);
+    captured.capture.end().unwrap();
+}
+
+/// Whoever is killed before the lost transactions have come again leaves a log that tells of them.
+#[test]
+fn a_lost_end_is_told_until_the_first_look_was_kept() {
+    let mut captured = Captured::new();
+    let place = captured.log();
+    let (stand, about) = captured.stand();
+    let mut log = CommitLog::open(&place).unwrap();
+    log.begin(stand, about.clone()).unwrap();
+    log.sync().unwrap();
+    let timeline = log.timeline();
+    log.stand(stand, about.clone()).unwrap();
+    log.sync().unwrap();
+    drop(log);
+    let path = place.objects(timeline).unwrap().remove(0).path;
+    let object = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &object[..object.len() - 1]).unwrap();
+    let lost = || TimelineLog::of(&place, timeline).unwrap().lost;
+    assert_eq!(lost().len(), 1);
+    // Killed before anything was kept, and after more was kept than was lost.
+    drop(CommitLog::open(&place).unwrap());
+    assert_eq!(lost().len(), 1);
+    for _ in 0..2 {
+        let mut log = CommitLog::open(&place).unwrap();
+        log.go_on(stand, about.clone()).unwrap();
+        for _ in 0..3 {
+            log.stand(stand, about.clone()).unwrap();
+        }
+        log.sync().unwrap();
+        assert_eq!(lost().len(), 1);
+    }
+    let mut log = CommitLog::open(&place).unwrap();
+    log.go_on(stand, about).unwrap();
+    captured.look(|capture, commit| keep(&mut log, capture, commit));
+    log.sync().unwrap();
+    log.admit_lost_ends().unwrap();
+    assert_eq!(lost(), []);
+    log.end().unwrap();
+    assert_eq!(lost(), []);
+    let checked = place
+        .verify(CheckDepth::Everything, &Cancel::new())
+        .unwrap();
+    assert!(checked.faults.is_empty(), "{:?}", checked.faults);
     captured.capture.end().unwrap();
 }
 

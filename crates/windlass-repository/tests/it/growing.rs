@@ -151,7 +151,7 @@ fn a_growing_object_that_has_lost_its_end_is_damaged() {
         std::fs::write(path, &whole[..left]).unwrap();
         let known = TimelineLog::of(&place.log(), ONE).unwrap();
         assert_eq!(known.lost.len(), 1, "{left} bytes");
-        assert_eq!(known.lost[0].durable, Lsn(start + 9000));
+        assert_eq!(known.lost[0].durable, Some(Lsn(start + 9000)));
         still_served(&place, &known, &bytes);
     }
     // Damage in the middle, with whole frames behind it, and damage of the mark.
@@ -164,7 +164,7 @@ fn a_growing_object_that_has_lost_its_end_is_damaged() {
     let known = TimelineLog::of(&place.log(), ONE).unwrap();
     assert_eq!(
         (known.lost[0].end, known.lost[0].durable),
-        (Lsn(start + 3000), Lsn(start + 9000))
+        (Lsn(start + 3000), Some(Lsn(start + 9000)))
     );
     still_served(&place, &known, &bytes);
     std::fs::write(path, &whole).unwrap();
@@ -181,9 +181,8 @@ fn a_growing_object_that_has_lost_its_end_is_damaged() {
     assert_eq!(TimelineLog::of(&place.log(), ONE).unwrap().lost, []);
     std::fs::write(path, &whole[..whole.len() - 1]).unwrap();
     // Whoever receives the log says what is gone, and asks for it again.
-    let lost = place.log().admit_lost_ends().unwrap();
-    assert_eq!(lost[0].durable, Lsn(start + 9000));
-    assert_eq!(place.log().admit_lost_ends().unwrap(), []);
+    let lost = place.log().lost_ends().unwrap();
+    assert_eq!(lost[0].durable, Some(Lsn(start + 9000)));
     assert_eq!(behind(&place.log()), Some(lost[0].end.0));
     let mut log = open(&place.log(), lost[0].end.0);
     let from = (lost[0].end.0 - start) as usize;
@@ -197,6 +196,10 @@ fn a_growing_object_that_has_lost_its_end_is_damaged() {
     let known = TimelineLog::of(&place.log(), ONE).unwrap();
     assert_eq!(known.covered_from(Lsn(start)), Lsn(start + SEGMENT));
     assert!(place.fetch(&name(1, 5)).unwrap().1 == bytes);
+    // Whoever receives the log next has nothing to ask for, and takes the mark away.
+    assert_eq!(place.log().lost_ends().unwrap(), []);
+    assert_eq!(place.marks(), [] as [PathBuf; 0]);
+    assert!(place.verify().faults.is_empty());
 }
 
 /// Where the second frame of an object begins.
@@ -213,7 +216,7 @@ fn still_served(place: &Place, known: &TimelineLog, bytes: &[u8]) {
     let held = lost.end.0 - start;
     assert_eq!(known.covered_from(Lsn(start)), lost.end);
     let gaps: Vec<_> = known.gaps().map(|gap| (gap.start, gap.end)).collect();
-    assert_eq!(gaps, [(lost.end, lost.durable)]);
+    assert_eq!(gaps, [(lost.end, lost.up_to())]);
     let log = place.log();
     let step = LogStep {
         timeline: ONE,
@@ -225,7 +228,7 @@ fn still_served(place: &Place, known: &TimelineLog, bytes: &[u8]) {
         path.covered(&KnownLog::of(&log), Lsn(start), (SEGMENT, up_to.map(Lsn)))
     };
     assert_eq!(covered(Some(start + held)).unwrap(), lost.end);
-    for beyond in [Some(lost.durable.0), None] {
+    for beyond in [Some(lost.up_to().0), None] {
         match covered(beyond).unwrap_err() {
             RepositoryError::LostEnd {
                 lost: found,
@@ -277,7 +280,7 @@ fn a_receiver_goes_on_behind_what_a_damaged_object_still_has() {
         let at = [20, 200, second_frame(&damaged) + 50][which];
         damaged[at] ^= 1;
         std::fs::write(&path, &damaged).unwrap();
-        let lost = place.log().admit_lost_ends().unwrap();
+        let lost = place.log().lost_ends().unwrap();
         assert_eq!(lost[0].end, Lsn(start + end), "byte {at}");
         let from = behind(&place.log()).unwrap_or(start);
         assert_eq!(from, start + end);

@@ -11,6 +11,7 @@ mod ahead;
 mod commits;
 mod damage;
 mod growing;
+mod lost_ends;
 mod power;
 mod spool;
 mod store;

@@ -16,6 +16,7 @@ pub fn hint(error: &RepositoryError) -> Option<String> {
              Windlass then replaces what is damaged. Otherwise recovery can only go up to there."
         }
         RepositoryError::LostEnd { lost, .. } => return Some(do_without(lost)),
+        RepositoryError::NotAgain { lost, .. } => return Some(admit(lost)),
         RepositoryError::Name { .. } => {
             "In archive_command, write %p for the file; in restore_command, write %f and then %p."
         }
@@ -97,6 +98,16 @@ fn do_without(lost: &LostEnd) -> String {
          receive` asks the server for what is missing. If this place is a copy that was taken \
          while the log was received, copy it again.",
         lost.end
+    )
+}
+
+/// What to do if no server has the lost log any more.
+fn admit(lost: &LostEnd) -> String {
+    format!(
+        "If another copy of this place has it, copy it from there. Otherwise make a full backup, \
+         and copy what the server still has with `windlass backup --type log`: then receive goes \
+         on behind that. To have a gap like any other instead of damage, remove {}.",
+        quoted(&lost.path.with_extension("until").display().to_string())
     )
 }
 

@@ -231,8 +231,15 @@ fn a_log_that_has_lost_its_end_leads_as_far_as_it_goes() {
     receiving.wait_for(4);
     receiving.kill();
     let end = jiff::Timestamp::now().to_string();
-    std::fs::write(&object, copied).unwrap();
     let sets = receiving.place.arg("sets");
+    // Nothing of the only object can be read.
+    std::fs::write(&object, &copied[..20]).unwrap();
+    for command in ["verify", "info"] {
+        let output = windlass(&[command, &sets]);
+        assert_eq!(output.status.code(), Some(4), "{}", text(&output));
+        assert!(text(&output).contains("was durable"), "{}", text(&output));
+    }
+    std::fs::write(&object, copied).unwrap();
     assert_eq!(receiving.restored(&["--target-time", &moment]), Ok(22));
     let (code, said) = receiving.restored(&["--target-time", &end]).unwrap_err();
     assert!(code == 4 && said.contains("was durable"), "{said}");
@@ -250,6 +257,16 @@ fn a_log_that_has_lost_its_end_leads_as_far_as_it_goes() {
         assert_eq!(output.status.code(), Some(4), "{}", text(&output));
         assert!(text(&output).contains("was durable"), "{}", text(&output));
     }
+    // What was lost comes again, and then nothing tells of it any more.
+    let (database, _) = receiving.place.ends();
+    let words = ["backup", &database, "--to", &sets, "--type", "log"];
+    let output = windlass(&words);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+    assert!(text(&output).contains("was durable"), "{}", text(&output));
+    let output = windlass(&["verify", &sets]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert_eq!(receiving.timelines().len(), 1);
+    assert_eq!(receiving.restored(&["--target-latest"]), Ok(24));
     keeper.close();
 }
 

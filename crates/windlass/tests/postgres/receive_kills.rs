@@ -136,7 +136,6 @@ fn a_growing_object_that_has_lost_its_end_is_damage_until_it_comes_again() {
     let object = growing(Path::new(&place));
     let before = std::fs::read(&object).unwrap().len();
     receiving.insert(&server, 2);
-    let end = server.sql("postgres", "SELECT pg_current_wal_flush_lsn()");
     receiving.kill();
     assert_eq!(windlass(&["verify", &place]).status.code(), Some(0));
     let whole = std::fs::read(&object).unwrap();
@@ -155,8 +154,9 @@ fn a_growing_object_that_has_lost_its_end_is_damage_until_it_comes_again() {
         assert_eq!(code, 4, "{document}");
         assert_eq!(timeline["gaps"].as_array().unwrap().len(), 1, "{document}");
         assert_eq!(timeline["lost"].as_array().unwrap().len(), 1, "{document}");
+        let end = timeline["lost"][0]["durable"].as_str().unwrap();
         let into = receiving.arg("into");
-        let restored = windlass(&["restore", &place, "--into", &into, "--target-lsn", &end]);
+        let restored = windlass(&["restore", &place, "--into", &into, "--target-lsn", end]);
         assert_eq!(restored.status.code(), Some(4), "{}", text(&restored));
         let said = text(&restored);
         assert!(
@@ -231,6 +231,107 @@ fn a_copy_of_a_place_that_is_received_leads_as_far_as_it_goes() {
     let opened = windlass(&[&open[..], &["-AtXqc", query]].concat());
     assert_eq!(opened.status.code(), Some(3), "{}", text(&opened));
     assert!(text(&opened).contains("rows: 2"), "{}", text(&opened));
+}
+
+/// If not even the header is left, a restored server starts without that log.
+#[test]
+fn a_server_is_restored_to_where_a_growing_object_has_lost_its_header() {
+    let mut receiving = Receiving::new();
+    let server = cluster();
+    receiving.back_up(&server);
+    let place = receiving.arg("place");
+    receiving.start(&server, &[]);
+    receiving.insert(&server, 1);
+    receiving.kill();
+    let object = growing(Path::new(&place));
+    let whole = std::fs::read(&object).unwrap();
+    let mut flipped = whole.clone();
+    flipped[20] ^= 1;
+    for (left, words) in [
+        (&whole[..20], "was durable"),
+        (&flipped[..], "nobody knows"),
+    ] {
+        std::fs::write(&object, left).unwrap();
+        if left.len() == whole.len() {
+            std::fs::remove_file(object.with_extension("until")).unwrap();
+        }
+        let (code, document) = json(&["info", &place]);
+        let timeline = &document["logs"][0]["timelines"][0];
+        assert_eq!(code, 4, "{document}");
+        assert_eq!(timeline["spans"].as_array().unwrap().len(), 0, "{document}");
+        let into = receiving.arg("into");
+        let restored = windlass(&["restore", &place, "--into", &into, "--target-latest"]);
+        let said = text(&restored);
+        assert!(
+            restored.status.code() == Some(3) && said.contains(words),
+            "{said}"
+        );
+        let restored = PrivateCluster::adopt(Path::new(&into), server.bin());
+        restored.wait_until("SELECT pg_is_in_recovery()", "f");
+        assert_eq!(rows(&restored), "");
+        drop(restored);
+        std::fs::remove_dir_all(&into).unwrap();
+    }
+}
+
+/// The server has removed what is lost. `receive` ends and says so, and the loss stays named, until
+/// somebody admits it.
+#[test]
+fn log_that_is_lost_and_that_no_server_has_any_more_stays_missing() {
+    let mut receiving = Receiving::new();
+    let server = cluster();
+    receiving.back_up(&server);
+    let place = receiving.arg("place");
+    receiving.start(&server, &[]);
+    receiving.insert(&server, 1);
+    let object = growing(Path::new(&place));
+    let before = std::fs::read(&object).unwrap();
+    receiving.insert(&server, 2);
+    receiving.kill();
+    std::fs::write(&object, &before).unwrap();
+    server.wait_until("SELECT count(*) FROM pg_replication_slots", "0");
+    let sql = |sql: &str| server.sql("postgres", sql);
+    let segment = sql("SELECT pg_walfile_name(pg_current_wal_insert_lsn())");
+    let segment = server.data().join("pg_wal").join(segment);
+    for _ in 0..20 {
+        sql("INSERT INTO t VALUES (3)");
+        sql("SELECT pg_switch_wal()");
+        sql("CHECKPOINT");
+    }
+    assert!(!segment.exists(), "{}", segment.display());
+    for _ in 0..2 {
+        let received = windlass(&["receive", &server.conninfo(), "--to", &place]);
+        let said = text(&received);
+        assert_eq!(received.status.code(), Some(4), "{said}");
+        for words in ["no longer has it", "was durable", "is missing", "hint: "] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+        for command in ["verify", "info"] {
+            let output = windlass(&[command, &place]);
+            assert_eq!(output.status.code(), Some(4), "{}", text(&output));
+            assert!(text(&output).contains("was durable"), "{}", text(&output));
+        }
+    }
+    let into = receiving.arg("into");
+    let restored = windlass(&["restore", &place, "--into", &into, "--target-latest"]);
+    assert_eq!(restored.status.code(), Some(3), "{}", text(&restored));
+    // What the server still has is copied, and received from there on.
+    let copied = windlass(&[
+        "backup",
+        &server.conninfo(),
+        "--to",
+        &place,
+        "--type",
+        "log",
+    ]);
+    assert_eq!(copied.status.code(), Some(3), "{}", text(&copied));
+    receiving.start(&server, &[]);
+    receiving.insert(&server, 4);
+    receiving.end();
+    assert_eq!(windlass(&["verify", &place]).status.code(), Some(4));
+    // Whoever removes the mark admits the loss: it is a gap then.
+    std::fs::remove_file(object.with_extension("until")).unwrap();
+    assert_eq!(windlass(&["verify", &place]).status.code(), Some(3));
 }
 
 /// The object of a place that grows.

@@ -58,6 +58,10 @@ pub(super) fn show_databases(logs: &[DatabaseLogInfo]) {
                      ({lost})"
                 ));
             }
+            if one.runs.is_empty() {
+                one.lost_end.iter().for_each(show_lost);
+                continue;
+            }
             let commits = output::count(one.commits(), "transaction");
             let objects = output::count(one.objects, "object");
             output::line(&format!(
@@ -101,7 +105,7 @@ fn lost_document(lost: &LostEnd) -> Value {
     json!({
         "object": lost.path.to_string_lossy(),
         "end": lost.end.to_string(),
-        "durable": lost.durable.to_string(),
+        "durable": lost.durable.map(|durable| durable.to_string()),
     })
 }
 

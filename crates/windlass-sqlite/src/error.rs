@@ -304,11 +304,13 @@ impl SqliteError {
             Self::CutOff { .. } => {
                 "The end of the database is lost, so Windlass does not back it up as if it were \
                  whole. Copy the database, its -journal and its -wal away before any program \
-                 opens it: SQLite may fill the gap with zeros. Then restore an older backup."
+                 opens it: SQLite may fill the gap with zeros. Then restore an older backup; a \
+                 snapshot can be put back when the file is away."
             }
             Self::Emptied { .. } => {
                 "Something emptied the database. Copy both files away before any program opens \
-                 it, because SQLite then removes the log or journal; then restore a backup."
+                 it, because SQLite then removes the log or journal; then restore a backup. A snapshot \
+                 can be put back when the file is away."
             }
             Self::LockLimit { .. } => {
                 "Windlass gave the lock back and made no backup. Run the backup when less is \

@@ -86,7 +86,8 @@ struct Kept {
 /// Plans to restore the set's database to `into`: a file, or a directory that exists. Refuses if a
 /// database, or a leftover of one, is already there, unless `force` is set. Even with `force` it
 /// refuses a file that `outputs` protects or that is not a database, and a database that another
-/// process has open: a restore takes long, and `publish` would refuse it too.
+/// process has open, also if its file is gone: a restore takes long, and `publish` would refuse it
+/// too.
 pub fn restore_layout(
     set: &SetDescription,
     into: &Path,
@@ -104,8 +105,9 @@ pub fn restore_layout(
     }
     let unguarded = outputs.clone().unguarded();
     check_kinds(&target, &leftovers, &unguarded)?;
-    if leftovers.contains(&target) {
-        publish::check_unused(&target)?;
+    match leftovers.contains(&target) {
+        true => publish::check_unused(&target)?,
+        false => publish::check_left_open(&target)?,
     }
     let staging = staging(&target);
     if staging.symlink_metadata().is_ok() {

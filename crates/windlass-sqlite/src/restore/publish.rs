@@ -29,6 +29,7 @@ use windlass_engine::durable::{self, NameError};
 use super::left::{self, REPLACED};
 use super::{Kept, RestorePlan, UNFINISHED, check_kinds, in_the_way};
 use crate::error::{IoContext, SqliteError};
+use crate::left_open::left_open;
 use crate::lock::{self, ExclusiveLock};
 use crate::sides::SIDE_SUFFIXES;
 use crate::view::beside;
@@ -136,6 +137,9 @@ impl RestorePlan {
             _ => {}
         }
         let is_there = found.contains(&self.target);
+        if !is_there {
+            check_left_open(&self.target)?;
+        }
         let lock = is_there.then(|| lock_unused(&self.target)).transpose()?;
         // With the lock held, SQLite makes no new files beside the database.
         check_kinds(&self.target, &in_the_way(&self.target), &self.outputs)?;
@@ -276,6 +280,21 @@ pub(super) fn check_unused(path: &Path) -> Result<(), SqliteError> {
         Some(pid) => Err(SqliteError::TargetInUse {
             path: path.to_path_buf(),
             pid,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a name whose file is gone and that another process still has open, or that process and
+/// whoever opens the restored database would share their log and journal.
+pub(super) fn check_left_open(path: &Path) -> Result<(), SqliteError> {
+    let directory = path.parent().unwrap_or(path);
+    let directory = directory.canonicalize().during("find", directory)?;
+    let named = directory.join(path.file_name().unwrap_or_default());
+    match left_open(&named).during("find who has open", path)? {
+        Some(found) => Err(SqliteError::TargetInUse {
+            path: found.path,
+            pid: found.process,
         }),
         None => Ok(()),
     }

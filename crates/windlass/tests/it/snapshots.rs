@@ -309,11 +309,14 @@ fn snapshots_of_a_file_that_was_deleted_or_moved_are_found_by_its_name_and_put_i
 /// SQLite finds a log by the name of its database. Two programs that have two files of one name
 /// open would mix them.
 #[test]
-fn a_file_that_a_program_still_has_open_is_not_put_back() {
+fn a_file_that_a_program_still_has_open_is_not_put_back_or_restored() {
     let place = tempfile::tempdir_in("/var/tmp").unwrap();
     let ledger = ledger(place.path());
     let database = ledger.path.to_str().unwrap();
     assert_eq!(json(&["snapshot", "create", database, "then"]).0, 0);
+    let set = place.path().join("set.windlass");
+    let set = set.to_str().unwrap();
+    assert_eq!(json(&["backup", database, "--to", set]).0, 0);
     let link = place.path().join("link.db");
     std::os::unix::fs::symlink("shop.db", &link).unwrap();
     let word = format!("{}@then", link.display());
@@ -348,6 +351,10 @@ fn a_file_that_a_program_still_has_open_is_not_put_back() {
         ] {
             assert!(printed.contains(part), "{at}: {printed}");
         }
+        let output = windlass(&["restore", set, "--into", database, "--force"]);
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{at}: {printed}");
+        assert!(printed.contains("is in use by process"), "{at}: {printed}");
         assert!(!ledger.path.exists(), "{at}");
         // It goes on with its own file.
         assert_eq!(shell.run("SELECT count(*) FROM log;"), ["21"], "{at}");

@@ -3,6 +3,7 @@
 
 use std::ffi::CString;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::unistd::{Gid, Uid, User};
 
@@ -10,6 +11,9 @@ use crate::caller::ProcessUse;
 use crate::error::OwnerError;
 
 pub use crate::owners::{owner, user_ids};
+
+/// Which user root has become for good; 0 if none.
+static BECAME: AtomicU32 = AtomicU32::new(0);
 
 /// Becomes this user for good, if root started the process. Otherwise it changes nothing. It fails
 /// in a process that other operations use.
@@ -24,7 +28,23 @@ pub fn become_user(process: ProcessUse, uid: u32, gid: u32) -> Result<(), OwnerE
         uid,
         for_good: true,
         source,
-    })
+    })?;
+    BECAME.store(uid, Ordering::Relaxed);
+    Ok(())
+}
+
+/// A command for the owner of a database, as whoever started this process has to type it.
+pub fn as_typed(command: &str) -> String {
+    // Root itself types what a service manager is asked for.
+    let owner = match command.starts_with("systemctl ") {
+        true => 0,
+        false => BECAME.load(Ordering::Relaxed),
+    };
+    let user = (owner > 0).then(|| User::from_uid(Uid::from_raw(owner)));
+    match user.and_then(|found| found.ok().flatten()) {
+        Some(user) => format!("runuser -u {} -- {command}", user.name),
+        None => command.to_owned(),
+    }
 }
 
 /// Whether this process is still root.

@@ -18,7 +18,7 @@ mod subject;
 
 use std::path::Path;
 
-use windlass_snapshot::{ClusterBack, Place, SnapshotName};
+use windlass_snapshot::{Place, SnapshotName};
 
 use crate::caller::Caller;
 use crate::database::DatabaseName;
@@ -27,6 +27,7 @@ use crate::error::OperationError;
 use crate::history::recorded;
 use crate::kept;
 use crate::notice::Notice;
+use crate::privilege::as_typed;
 
 pub use back::{BackOutcome, BackPlan, plan_revert, plan_undo};
 pub use create::{CreateOutcome, CreateRequest, SnapshotWarning, create, method_of};
@@ -39,8 +40,8 @@ pub use rotate::{RotateOutcome, rotate};
 pub use subject::Subject;
 pub use windlass_snapshot::hook::{HookLimits, HookStart, HookState};
 pub use windlass_snapshot::{
-    Entry, Left, Method, Obstacle, PassedOver, Record, Reverted, STATES_KEPT, Settled, Snapshot,
-    SnapshotError, State, Step, Survives, Undo, UndoNumber, UndoRecord,
+    ClusterBack, Entry, Left, Method, Obstacle, PassedOver, Record, Reverted, STATES_KEPT, Settled,
+    Snapshot, SnapshotError, State, Step, Survives, Undo, UndoNumber, UndoRecord,
 };
 
 /// Which database's snapshots are meant.
@@ -130,7 +131,7 @@ fn settle(caller: &Caller, data: &Path, place: &Place) -> Result<(), OperationEr
     }
     let cluster = ClusterBack::new(data)?;
     if let Some(settled) = cluster.settle(place)? {
-        let start = cluster.server().start_command();
+        let start = as_typed(&cluster.server().start_command());
         caller.tell(&Notice::RevertSettled {
             settled,
             data,

@@ -3,13 +3,14 @@
 //!   find --> stop --> (others change the directory) --> recover alone --> start
 //!
 //! Invariants
-//! - It is started as it was: the same program with the same words, which the server itself keeps
-//!   in postmaster.opts. These may be the words of another server, if somebody has copied the
+//! - It is started as it was, with its environment: the same program with the same words, which the
+//!   server itself keeps in postmaster.opts. These may be the words of another server, if somebody has copied the
 //!   directory. So nothing is started before PostgreSQL has said that they lead to this directory.
 //! - The server has stopped when postmaster.pid is gone. It removes that file as the last thing.
 //! - What a service manager started is not started by us: the manager would not know it.
 
 mod alone;
+mod environment;
 mod started;
 
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ use windlass_engine::Cancel;
 use crate::error::{IoContext, PostgresError};
 use crate::open::{Programs, ending};
 use crate::restore::{Recovery, RecoveryPoint, RecoveryTimeline, running_server};
+use environment::Environment;
 use started::Started;
 
 /// With this file, a server does an archive recovery, and begins a new timeline at its end.
@@ -43,6 +45,7 @@ pub struct ClusterServer {
     data: PathBuf,
     process: Option<i32>,
     started: Started,
+    environment: Option<Environment>,
     /// Where its output goes.
     log: PathBuf,
     /// The unit of a service manager that it runs in.
@@ -62,6 +65,7 @@ impl ClusterServer {
         Ok(Self {
             log: process.and_then(output_of).unwrap_or(NOWHERE.into()),
             unit: process.and_then(unit_of),
+            environment: process.and_then(Environment::of),
             data,
             process,
             started,
@@ -175,6 +179,9 @@ impl ClusterServer {
         let words = self.start_words();
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).current_dir("/");
+        if let Some(environment) = &self.environment {
+            environment.give_to(&mut command);
+        }
         // The server inherits what pg_ctl has open.
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let status = command.stderr(Stdio::null()).status();

@@ -89,6 +89,13 @@ impl ClusterBack {
         !found.is_err_and(|error| is_absent(&error))
     }
 
+    /// The data directory whose pg_control this is, if a revert that was cut off took it aside.
+    pub fn without_control(control: &Path) -> Option<&Path> {
+        let data = control.parent()?.parent()?;
+        let is_control = control == data.join(CONTROL_PATH);
+        (is_control && Self::is_cut_off(data)).then_some(data)
+    }
+
     /// Refuses a cluster that cannot go back.
     pub fn check(&self) -> Result<(), SnapshotError> {
         let path = self.data.clone();

@@ -23,6 +23,7 @@ use crate::database::DatabaseName;
 use crate::ending::Ending;
 use crate::error::OperationError;
 use crate::history::recorded;
+use crate::privilege::as_typed;
 use crate::status::Operation;
 
 /// What going back would do.
@@ -217,7 +218,7 @@ impl BackPlan {
     pub fn start_command(&self) -> Option<String> {
         let server = self.cluster()?.server();
         let is_started = server.was_running() && !server.is_managed();
-        (!is_started).then(|| server.start_command())
+        (!is_started).then(|| as_typed(&server.start_command()))
     }
 
     /// Whether it is a PostgreSQL cluster.

@@ -1,5 +1,8 @@
 //! The errors of PostgreSQL and SQLite.
 
+use std::path::Path;
+
+use windlass_operations::snapshots::ClusterBack;
 use windlass_postgres::{OverFault, PostgresError, ServerEnd};
 use windlass_sqlite::SqliteError;
 
@@ -14,6 +17,11 @@ const CLUSTER_DAMAGED: &str = "`windlass verify` says whether the set is damaged
 /// What to do about a cluster, a session, a restore of a cluster, or an opened server: first the
 /// server's advice, then ours.
 pub fn postgres(error: &PostgresError) -> Option<String> {
+    if let PostgresError::Io { path, .. } = error
+        && let Some(data) = ClusterBack::without_control(path)
+    {
+        return Some(cut_off(data));
+    }
     let ours = match error {
         PostgresError::Engine(error) => return super::engine(error),
         PostgresError::ServerEnded { .. } => error.server_end().and_then(server_end),
@@ -23,6 +31,14 @@ pub fn postgres(error: &PostgresError) -> Option<String> {
         Some(ours) => Some(error.with_server_hint(ours)),
         None => error.hint(),
     }
+}
+
+/// What to do about a cluster whose revert was cut off.
+fn cut_off(data: &Path) -> String {
+    format!(
+        "A revert of this cluster was cut off. `windlass snapshot list {}` finishes or undoes it.",
+        data.display()
+    )
 }
 
 fn postgres_text(error: &PostgresError) -> Option<&'static str> {

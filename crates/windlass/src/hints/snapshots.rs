@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use windlass_operations::nearest;
+use windlass_operations::privilege::as_typed;
 use windlass_operations::snapshots::{Left, Method, Obstacle, SnapshotError};
 
 /// What to type next.
@@ -107,6 +108,7 @@ fn stopped(error: &SnapshotError) -> Option<String> {
     else {
         return None;
     };
+    let start = as_typed(start);
     let next = match left {
         Left::CutOff => format!(
             "Type `windlass snapshot list {}`, which finishes or undoes the revert, and then start \

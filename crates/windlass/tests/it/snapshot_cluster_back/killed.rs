@@ -168,6 +168,11 @@ fn a_killed_revert_waits_for_the_disk_of_its_snapshot() {
     subject.kill_at("syncfs", &["snapshot", "revert", &word, "--yes"]);
     let control = Path::new(&data).join("global/pg_control");
     assert!(!control.exists());
+    let said = run(&subject.scratch, 1, &["diff", &word, &data]);
+    assert!(
+        said.contains("A revert of this cluster was cut off"),
+        "{said}"
+    );
     // Whoever waited for the end of this revert to drop the snapshot must not do that now.
     let place = Place::beside(Path::new(&data)).unwrap();
     let then = SnapshotName::parse("then").unwrap();

@@ -60,6 +60,42 @@ fn a_server_that_is_started_with_a_file_of_configuration_goes_back() {
     goes_back_with_its_configuration_elsewhere(Started::WithFile);
 }
 
+/// Its archive_command may need what is in it.
+#[test]
+fn a_server_has_its_own_environment_after_a_revert_and_not_that_of_the_caller() {
+    let subject = Subject::new(None, false);
+    let conninfo = subject.cluster.conninfo();
+    let environment = || {
+        let pid = std::fs::read_to_string(subject.cluster.data().join("postmaster.pid")).unwrap();
+        let pid = pid.lines().next().unwrap();
+        let bytes = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        let words = text.split_terminator('\0').map(str::to_owned);
+        // pg_ctl says who started it.
+        let words = words.filter(|word| !word.starts_with("PG_GRANDPARENT_PID="));
+        (
+            pid.to_owned(),
+            words.collect::<std::collections::BTreeSet<_>>(),
+        )
+    };
+    let (old, before) = environment();
+    assert!(!before.is_empty());
+    subject.windlass(&["snapshot", "create", &conninfo, "then", "--method", "copy"]);
+    subject.change();
+    let word = format!("{conninfo}@then");
+    let words = ["snapshot", "revert", &word, "--yes"];
+    let mut revert = subject.scratch.command_of(env!("CARGO_BIN_EXE_windlass"));
+    let output = revert
+        .args(words)
+        .env("OF_THE_CALLER", "1")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let (new, after) = environment();
+    assert_ne!(new, old);
+    assert_eq!(after, before);
+}
+
 #[test]
 fn a_server_that_cannot_be_started_is_not_stopped() {
     let mut subject = Subject::new(None, false);

@@ -79,7 +79,7 @@ pub const RATE_LIMIT_MIN: u64 = 16 << 10;
 pub const AMOUNT_MIN: u64 = 64 << 10;
 /// About thirty years. A longer time is a mistake, and some clocks could not add it.
 const SECONDS_MAX: f64 = 1e9;
-const TIMES: &str = "us, ms, s, m, h";
+const TIMES: &str = "us, ms, s, m, h, d";
 /// From here on, a float cannot represent every number of bytes.
 const EXACT_MAX: f64 = 9e15;
 
@@ -148,7 +148,7 @@ fn too_small_words(text: &str, bytes: u64, least: u64, of: &str) -> String {
     format!("{text:?} means {found}{of}, and the least is {least}{of}{meant}")
 }
 
-/// Reads a time in seconds: `5ms`, `500us`, `2s`, `90m`, `2h`.
+/// Reads a time in seconds: `5ms`, `500us`, `2s`, `90m`, `2h`, `7d`.
 pub fn parse_seconds(text: &str) -> Result<f64, UnitError> {
     let (number, unit) = split(text);
     let value = parse_number(number, text)?;
@@ -158,6 +158,7 @@ pub fn parse_seconds(text: &str) -> Result<f64, UnitError> {
         "s" | "" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
+        "d" => 86_400.0,
         other => return Err(unknown(other, TIMES)),
     };
     let seconds = value * unit;

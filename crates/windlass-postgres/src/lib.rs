@@ -55,6 +55,7 @@ mod owner;
 mod page_at;
 mod places;
 mod preload;
+mod quoting;
 mod relations;
 mod replication;
 mod restore;

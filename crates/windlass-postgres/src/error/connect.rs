@@ -12,6 +12,7 @@ use rustix::process::geteuid;
 
 use super::server::PASSWORD_MISSING;
 use crate::conninfo::SOCKET_DIRECTORIES;
+use crate::quoting::quoted;
 use crate::users::user_shown;
 
 /// The client crate's words when the server has no TLS, or none that fits. The crate gives no other
@@ -70,6 +71,7 @@ impl Tried<'_> {
             SqlState::INVALID_AUTHORIZATION_SPECIFICATION
                 if routine == Some("InitializeSessionUserId") =>
             {
+                let role = quoted(role);
                 format!(
                     "Write user=NAME with a role that may log in, for example user=postgres. A \
                      superuser can make this one: CREATE ROLE {role} LOGIN REPLICATION;"
@@ -93,6 +95,7 @@ impl Tried<'_> {
                 "Add a line for this user, database and address to pg_hba.conf.".to_owned()
             }
             SqlState::INSUFFICIENT_PRIVILEGE => {
+                let (database, role) = (quoted(database), quoted(role));
                 format!("As a superuser, type: GRANT CONNECT ON DATABASE {database} TO {role};")
             }
             SqlState::TOO_MANY_CONNECTIONS => {

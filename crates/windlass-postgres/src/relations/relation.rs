@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::quoting::quoted;
+
 /// What a relation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RelationKind {
@@ -68,14 +70,4 @@ impl fmt::Display for Relation {
         }
         f.write_str(&self.name_in_database())
     }
-}
-
-/// A name as a user has to write it: in quotes if it would otherwise be read as another name.
-pub(super) fn quoted(name: &str) -> String {
-    let plain =
-        |letter: char| letter.is_lowercase() || letter.is_numeric() || "_$".contains(letter);
-    if name.chars().all(plain) {
-        return name.to_owned();
-    }
-    format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::relation::{Relation, quoted};
+use super::relation::Relation;
+use crate::quoting::quoted;
 
 /// A relation that a user named. As in SQL and pg_dump, letters become lower case unless quoted.
 #[derive(Clone, Debug, PartialEq, Eq)]

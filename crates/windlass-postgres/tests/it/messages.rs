@@ -39,6 +39,10 @@ fn each_refusal_of_a_session_says_what_to_do() {
     let open = open.display();
     for (conninfo, says) in [
         (as_role("nobody"), "CREATE ROLE nobody LOGIN REPLICATION;"),
+        (
+            as_role("postgres@noon"),
+            "CREATE ROLE \"postgres@noon\" LOGIN REPLICATION;",
+        ),
         (format!("{socket} dbname=nowhere"), "write dbname=postgres"),
         (
             as_role("mapped"),

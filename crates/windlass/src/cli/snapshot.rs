@@ -246,14 +246,14 @@ impl Snapshot {
     }
 }
 
-/// An age: days, or what a time in seconds can be.
+/// An age at which a snapshot ends. One of no age would end at once.
 fn parse_age(text: &str) -> Result<Duration, UnitError> {
-    let days = text.trim().strip_suffix('d');
-    let seconds = match days.and_then(|days| days.trim().parse::<u32>().ok()) {
-        Some(days) => f64::from(days) * 86_400.0,
-        None => parse_seconds(text)?,
-    };
-    Ok(Duration::from_secs_f64(seconds))
+    match Duration::from_secs_f64(parse_seconds(text)?) {
+        Duration::ZERO => Err(UnitError::Zero {
+            text: text.trim().to_owned(),
+        }),
+        age => Ok(age),
+    }
 }
 
 #[cfg(test)]
@@ -267,5 +267,6 @@ mod tests {
         assert_eq!(seconds("12h"), Some(12 * 3600));
         assert_eq!(seconds("90 s"), Some(90));
         assert_eq!((seconds("soon"), seconds("-1d")), (None, None));
+        assert_eq!((seconds("0s"), seconds("0d")), (None, None));
     }
 }

@@ -143,7 +143,12 @@ fn show_kept(plan: &BackPlan, reverted: &snapshots::Reverted, pages: &str) {
             None => String::new(),
             Some(_) => format!(" {kept}"),
         };
-        let undo = format!("{pages} are kept as {kept}: windlass snapshot undo {database}{name}");
+        let are = if reverted.kept_count == 1 {
+            "is"
+        } else {
+            "are"
+        };
+        let undo = format!("{pages} {are} kept as {kept}: windlass snapshot undo {database}{name}");
         output::entry("undo", &undo, Tone::Plain);
     }
     if !reverted.gone.is_empty() {

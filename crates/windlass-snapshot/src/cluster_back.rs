@@ -21,6 +21,7 @@
 //!
 //! Locking: the place; the snapshot is held.
 
+mod descent;
 mod kept;
 mod log;
 mod settling;
@@ -39,7 +40,7 @@ use crate::cluster::{CONTROL_PATH, PRIVATE_MODE};
 use crate::error::{Doing, Left, SnapshotError};
 use crate::hook::{Keeper, is_absent};
 use crate::method::Method;
-use crate::overwritten::UndoNumber;
+use crate::overwritten::{self, UndoNumber};
 use crate::place::Place;
 use crate::revert::{Back, Reverted};
 use crate::snapshot::Snapshot;
@@ -135,14 +136,16 @@ impl ClusterBack {
         progress.set_phase("stopping the server");
         let began = Instant::now();
         let went = match now.server.stop(cancel) {
-            Ok(()) => now.go((place, snapshot, back), &mut target, progress, cancel),
+            Ok(()) => now.go((snapshot, back), &mut target, progress, cancel),
             Err(error) => Err(error.into()),
         };
         progress.set_phase("starting the server");
         let mut reverted = now.end(went)?;
         reverted.locked = began.elapsed();
-        // The cluster went back. What could not be removed, the next revert removes.
-        reverted.gone = states::trim(place).unwrap_or_default();
+        if reverted.kept.is_some() {
+            // The cluster went back. What could not be removed, the next revert removes.
+            reverted.gone = states::trim(place).unwrap_or_default();
+        }
         Ok(reverted)
     }
 
@@ -180,7 +183,7 @@ impl ClusterBack {
 
     fn go(
         &self,
-        (place, snapshot, back): (&Place, &Snapshot, Back),
+        (snapshot, back): (&Snapshot, Back),
         target: &mut Target,
         progress: &Progress,
         cancel: &Cancel,
@@ -200,7 +203,7 @@ impl ClusterBack {
             Ok(Some(reverted)) => reverted,
             Ok(None) => {
                 self.roll_back(Some(&pending))?;
-                states::discard_brought_back(place, back)?;
+                overwritten::discard_brought_back(snapshot.path(), back.state())?;
                 return Ok(Reverted::nothing(control.block_bytes));
             }
             Err(error) => {
@@ -235,6 +238,7 @@ impl ClusterBack {
 
     /// Everything that can be undone, and then the one step that cannot. `None` if the cluster is
     /// what it should be: a state that differs in nothing would take the room of another one.
+    /// Pages that are the same are not enough, because a part of a snapshot may be in its log.
     fn write(
         &self,
         (control, then): (&Control, Control),
@@ -251,7 +255,8 @@ impl ClusterBack {
         progress.set_phase("comparing");
         let live = tree::live(&self.data, &version)?;
         let kept = writing.keep((live, pending), control, target, cancel)?;
-        if kept.is_nothing() && tree::is_alike(kept.tree(), target.tree()) {
+        let is_alike = kept.is_nothing() && tree::is_alike(kept.tree(), target.tree());
+        if is_alike && target.needs_nothing_of_log(&self.data, control)? {
             return Ok(None);
         }
         progress.set_phase("writing pages");

@@ -4,26 +4,30 @@
 //! States are counted by looking at those that are there. A disk with some of them may not be
 //! mounted, so this file has the newest number as long as a snapshot is elsewhere.
 
-use std::io::ErrorKind;
 use std::path::Path;
 
-use windlass_engine::durable;
+use windlass_engine::{durable, read_regular_at_most};
 
 use crate::error::{Doing, SnapshotError};
 
 /// It cannot be the name of a snapshot.
 const NEWEST: &str = ".undo-newest";
 const PRIVATE_MODE: u32 = 0o600;
+/// A longer file is not ours.
+const BYTES_MAX: u64 = 32;
+/// Nobody goes back so often.
+const NUMBER_MAX: u32 = 1 << 30;
 
 /// The number after all others. `seen` is the newest of the states that are there. The place must
 /// be locked.
 pub(crate) fn next(home: &Path, seen: u32) -> Result<u32, SnapshotError> {
     let path = home.join(NEWEST);
-    let noted = match std::fs::read_to_string(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => 0,
-        // Nobody should be kept from going back by what somebody else wrote there.
-        text => text.doing("read", &path)?.trim().parse().unwrap_or(0),
-    };
+    // Nobody should be kept from going back by what somebody else put there.
+    let noted = read_regular_at_most(&path, BYTES_MAX).unwrap_or_default();
+    let noted = str::from_utf8(&noted)
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
+    let noted = noted.filter(|noted: &u32| *noted < NUMBER_MAX).unwrap_or(0);
     let next = seen.max(noted).saturating_add(1);
     if has_links(home)? {
         let text = next.to_string();

@@ -142,12 +142,13 @@ pub(crate) fn discard(path: &Path) -> Result<(), SnapshotError> {
     durable::sync_parent(path).doing("sync the directory of", path)
 }
 
-/// Removes the state that was brought back, if a state was: the database was that a moment ago.
+/// Removes the state of a snapshot that was brought back, if one was: the database is that, or was
+/// it a moment ago.
 pub(crate) fn discard_brought_back(
     directory: &Path,
-    record: &UndoRecord,
+    brought_back: Option<UndoNumber>,
 ) -> Result<(), SnapshotError> {
-    let Some(number) = record.brings_back.map(UndoNumber) else {
+    let Some(number) = brought_back else {
         return Ok(());
     };
     let states = UndoState::list(directory)?.into_iter();
@@ -181,7 +182,7 @@ pub(crate) fn settle(
 
 /// Gives the pending state of a SQLite database its name, durably.
 pub(crate) fn finish(directory: &Path, record: &UndoRecord) -> Result<(), SnapshotError> {
-    discard_brought_back(directory, record)?;
+    discard_brought_back(directory, record.brings_back.map(UndoNumber))?;
     let (from, to) = (
         directory.join(undo::PENDING),
         file_of(directory, UndoNumber(record.number)),

@@ -27,14 +27,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use windlass_engine::media::{FileNo, fitted};
-use windlass_engine::{Cancel, METADATA_LIMIT_DEFAULT, OpenSet, Progress};
+use windlass_engine::{Cancel, METADATA_LIMIT_DEFAULT, OpenSet, Progress, durable};
 use windlass_image::{Image, SetImage, SetImageOptions};
 use windlass_sqlite::{
     DATABASE_HEADER_BYTES, Database, Overwrite, SharedExtents, SqliteError, comparable_first_page,
-    is_lock_page, shape_of_state,
+    files_of, is_lock_page, shape_of_state,
 };
 
 use crate::error::{Doing, SnapshotError};
+use crate::hook::is_absent;
 use crate::image;
 use crate::method::Method;
 use crate::overwritten::{self, UndoNumber};
@@ -156,7 +157,12 @@ pub fn revert(
     };
     if written == 0 {
         writing.undo.discard()?;
-        states::discard_brought_back(place, back)?;
+        drop(overwrite);
+        if back.state().is_some() {
+            // Somebody else brought it back, perhaps a moment ago and without a sync.
+            sync_all(database.facts().path.as_ref())?;
+        }
+        overwritten::discard_brought_back(snapshot.path(), back.state())?;
         return Ok(reverted);
     }
     let record = UndoRecord {
@@ -171,6 +177,17 @@ pub fn revert(
     reverted.gone = keep(place, snapshot, &record)?;
     reverted.kept = Some(number);
     Ok(reverted)
+}
+
+/// Makes a database durable as it is. The process must have no lock of it, or would lose that.
+fn sync_all(database: &Path) -> Result<(), SnapshotError> {
+    for path in files_of(database).doing("find", database)?.iter().rev() {
+        match File::open(path).and_then(|file| file.sync_all()) {
+            Err(error) if is_absent(&error) => {}
+            synced => synced.doing("sync", path)?,
+        }
+    }
+    durable::sync_parent(database).doing("sync the directory of", database)
 }
 
 /// Keeps what was overwritten. Returns the states that go for it.

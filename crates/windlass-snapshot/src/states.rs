@@ -17,7 +17,6 @@ use crate::numbers;
 use crate::overwritten::{UndoNumber, UndoState};
 use crate::place::{Entry, Place};
 use crate::record::State;
-use crate::revert::Back;
 use crate::snapshot::Snapshot;
 use crate::undo::{BY_REVERT, UndoRecord};
 
@@ -117,14 +116,6 @@ pub fn find_undo(place: &Place, number: Option<UndoNumber>) -> Result<Undo, Snap
 pub fn remove_undo(place: &Place, number: UndoNumber) -> Result<(), SnapshotError> {
     let _alone = place.lock()?;
     find_undo(place, Some(number))?.state.discard()
-}
-
-/// Removes the state that was to be brought back, and is there already. The place must be locked.
-pub(crate) fn discard_brought_back(place: &Place, back: Back) -> Result<(), SnapshotError> {
-    match back.state() {
-        Some(number) => find_undo(place, Some(number))?.state.discard(),
-        None => Ok(()),
-    }
 }
 
 /// The states that go when one more is kept for the state that is brought back, if one is.
@@ -293,6 +284,25 @@ mod tests {
         assert_eq!(leaving(&all, Some(UndoNumber(5))), []);
         fixture.keep("good");
         assert_eq!(fixture.numbers(), [2, 3, 5, 6, 7]);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+    fn what_somebody_else_put_in_place_of_the_newest_number_keeps_nobody_from_going_back() {
+        let fixture = Fixture::new();
+        fixture.snapshot("here", State::Kept);
+        let newest = fixture.path(".undo-newest");
+        for (number, bytes) in [
+            (1, &b"\xff\xfe"[..]),
+            (2, b"4294967295"),
+            (3, b"12345678901"),
+        ] {
+            std::fs::write(&newest, bytes).unwrap();
+            assert_eq!(fixture.keep("here"), number);
+        }
+        std::fs::remove_file(&newest).unwrap();
+        std::fs::create_dir(&newest).unwrap();
+        assert_eq!(fixture.keep("here"), 4);
     }
 
     #[test]

@@ -117,17 +117,15 @@ impl Wanted {
         let path = descriptors.find_map(|descriptor| {
             let descriptor = descriptor.path();
             let path = opened_as(&descriptor)?;
-            let is_wanted = match has_our_names {
-                true => self.paths.contains(&path),
-                false => self.is_wanted_elsewhere(&path, &descriptor),
-            };
+            let is_wanted = has_our_names && self.paths.contains(&path);
+            let is_wanted = is_wanted || self.is_wanted_elsewhere(&path, &descriptor);
             is_wanted.then_some(path)
         })?;
         Some(LeftOpen::new(process, path))
     }
 
-    /// The same for a process that sees other mounts, as in a container: there the directory may
-    /// have any name.
+    /// The same under another name of the directory: it may be mounted twice, or a container may see
+    /// other mounts.
     fn is_wanted_elsewhere(&self, path: &Path, descriptor: &Path) -> bool {
         let mut names = self.paths.iter().map(|wanted| wanted.file_name());
         if !names.any(|name| name == path.file_name()) {

@@ -94,7 +94,7 @@ pub(super) fn finish(pending: &Path) -> Result<(), SnapshotError> {
     };
     let directory = parent(pending);
     let record = UndoRecord::read(&pending.join(UNDO))?.ok_or_else(gone)?;
-    overwritten::discard_brought_back(directory, &record)?;
+    overwritten::discard_brought_back(directory, record.brings_back.map(UndoNumber))?;
     let name = overwritten::directory_of(directory, UndoNumber(record.number));
     durable::rename(pending, &name).doing("rename", pending)
 }

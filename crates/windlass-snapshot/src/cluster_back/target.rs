@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use windlass_engine::media::{FileEntry, FileKind, fitted};
 use windlass_image::Image;
-use windlass_postgres::Control;
+use windlass_postgres::{Control, DatabaseFacts};
 
 use super::kept::Kept;
 use super::tree::{self, LOG, Tree};
-use super::{LABEL, log};
+use super::{LABEL, descent, log};
 use crate::cluster::CONTROL_PATH;
 use crate::error::{Doing, SnapshotError};
 use crate::hook::{self, HookImage};
@@ -106,6 +106,23 @@ impl Target {
                 name: self.snapshot.record().name.clone(),
             }),
         }
+    }
+
+    /// Whether a cluster that was shut down, and has its pages, has everything that a server would
+    /// replay of its log, too.
+    pub(super) fn needs_nothing_of_log(
+        &self,
+        data: &Path,
+        control: &Control,
+    ) -> Result<bool, SnapshotError> {
+        if self.over.is_some() {
+            // A state is that of a cluster which was shut down.
+            return Ok(true);
+        }
+        let facts = &self.snapshot.record().facts;
+        let facts = DatabaseFacts::of_set(&facts.database)?;
+        let timeline = facts.wal.last().map_or(facts.timeline, |it| it.timeline);
+        descent::went_through(data, control, (timeline, facts.stop_lsn))
     }
 
     /// The files of the target.

@@ -14,6 +14,7 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use windlass_engine::durable;
@@ -30,6 +31,10 @@ struct Home {
     path: PathBuf,
     device: u64,
     inode: u64,
+    /// When it was made, in nanoseconds since 1970, if the file system knows. A file system gives
+    /// the number of a directory that is gone to another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    born: Option<u64>,
 }
 
 impl Home {
@@ -40,12 +45,23 @@ impl Home {
             path: path.to_owned(),
             device: found.dev(),
             inode: found.ino(),
+            born: found.created().ok().and_then(nanoseconds),
         })
     }
 
+    /// Whether it is the same directory. A device may have another number after a start of the
+    /// system.
     fn is(&self, other: &Self) -> bool {
-        (self.device, self.inode) == (other.device, other.inode)
+        match (self.born, other.born) {
+            (Some(one), Some(another)) => (self.inode, one) == (other.inode, another),
+            _ => (self.device, self.inode) == (other.device, other.inode),
+        }
     }
+}
+
+fn nanoseconds(time: SystemTime) -> Option<u64> {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    u64::try_from(since.as_nanos()).ok()
 }
 
 /// Where the entries of a cluster's snapshots may be.
@@ -132,6 +148,39 @@ fn fault(path: &Path, error: &serde_json::Error) -> HookError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_got_the_number_of_another_one_is_not_that() {
+        let place = tempfile::tempdir().unwrap();
+        let home = Home::at(place.path()).unwrap();
+        assert!(home.is(&home));
+        // As after a start of the system, and after the old one was removed.
+        let device = home.device + 1;
+        let born = home.born.map(|born| born + 1);
+        assert_eq!(
+            home.is(&Home {
+                device,
+                ..home.clone()
+            }),
+            born.is_some()
+        );
+        assert!(
+            !home.is(&Home {
+                born,
+                ..home.clone()
+            }) || born.is_none()
+        );
+        let (device, older) = (home.device + 1, None);
+        assert!(home.is(&Home {
+            born: older,
+            ..home.clone()
+        }));
+        assert!(!home.is(&Home {
+            born: older,
+            device,
+            ..home.clone()
+        }));
+    }
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]

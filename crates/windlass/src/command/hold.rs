@@ -46,7 +46,8 @@ fn document(outcome: &HoldOutcome, release: bool) -> Value {
         .map(|(it, _)| it.display().to_string());
     json!({
         "set_id": outcome.set_id.to_string(),
-        "held": !release || !outcome.failed.is_empty(),
+        // What could not be removed still holds the set.
+        "held": if release { !outcome.failed.is_empty() } else { !outcome.files.is_empty() },
         "bases": bases,
         "not_held": not_held.collect::<Vec<_>>(),
         "absent": absent.collect::<Vec<_>>(),

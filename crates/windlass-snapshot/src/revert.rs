@@ -130,10 +130,10 @@ pub fn revert(
     let began = Instant::now();
     settle_all(place, &overwrite)?;
     let number = states::next_number(place)?;
-    let over = match back {
-        Back::ToSnapshot => None,
-        Back::ToState(number) => Some(open_undo(number, snapshot, &base)?),
-    };
+    let over = back
+        .state()
+        .map(|number| open_undo(number, snapshot, &base));
+    let over = over.transpose()?;
     let clone = clone_of(snapshot)?;
     let shared = clone
         .as_ref()
@@ -156,13 +156,7 @@ pub fn revert(
         ..Reverted::nothing(base.page_bytes)
     };
     if written == 0 {
-        writing.undo.discard()?;
-        drop(overwrite);
-        if back.state().is_some() {
-            // Somebody else brought it back, perhaps a moment ago and without a sync.
-            sync_all(database.facts().path.as_ref())?;
-        }
-        overwritten::discard_brought_back(snapshot.path(), back.state())?;
+        end_undo((snapshot, back), writing.undo, (overwrite, database))?;
         return Ok(reverted);
     }
     let record = UndoRecord {
@@ -177,6 +171,21 @@ pub fn revert(
     reverted.gone = keep(place, snapshot, &record)?;
     reverted.kept = Some(number);
     Ok(reverted)
+}
+
+/// Ends what has nothing to write. The state that was to be brought back goes: somebody else did
+/// that, perhaps a moment ago and without a sync.
+fn end_undo(
+    (snapshot, back): (&Snapshot, Back),
+    undo: UndoWriter,
+    (overwrite, database): (Overwrite, &Database),
+) -> Result<(), SnapshotError> {
+    undo.discard()?;
+    drop(overwrite);
+    if back.state().is_some() {
+        sync_all(database.facts().path.as_ref())?;
+    }
+    overwritten::discard_brought_back(snapshot.path(), back.state())
 }
 
 /// Makes a database durable as it is. The process must have no lock of it, or would lose that.

@@ -309,8 +309,8 @@ impl SqliteError {
             }
             Self::Emptied { .. } => {
                 "Something emptied the database. Copy both files away before any program opens \
-                 it, because SQLite then removes the log or journal; then restore a backup. A snapshot \
-                 can be put back when the file is away."
+                 it, because SQLite then removes the log or journal; then restore a backup. A \
+                 snapshot can be put back when the file is away."
             }
             Self::LockLimit { .. } => {
                 "Windlass gave the lock back and made no backup. Run the backup when less is \

@@ -124,8 +124,8 @@ impl Wanted {
         Some(LeftOpen::new(process, path))
     }
 
-    /// The same under another name of the directory: it may be mounted twice, or a container may see
-    /// other mounts.
+    /// The same under another name of the directory: it may be mounted twice, or a container may
+    /// see other mounts.
     fn is_wanted_elsewhere(&self, path: &Path, descriptor: &Path) -> bool {
         let mut names = self.paths.iter().map(|wanted| wanted.file_name());
         if !names.any(|name| name == path.file_name()) {

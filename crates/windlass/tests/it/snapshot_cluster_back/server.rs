@@ -71,8 +71,9 @@ fn a_server_has_its_own_environment_after_a_revert_and_not_that_of_the_caller() 
         let bytes = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
         let text = String::from_utf8(bytes).unwrap();
         let words = text.split_terminator('\0').map(str::to_owned);
-        // pg_ctl says who started it.
-        let words = words.filter(|word| !word.starts_with("PG_GRANDPARENT_PID="));
+        // pg_ctl says who started it, and its shell where.
+        let of_pg_ctl = ["PG_GRANDPARENT_PID=", "PWD="];
+        let words = words.filter(|word| !of_pg_ctl.iter().any(|name| word.starts_with(name)));
         (
             pid.to_owned(),
             words.collect::<std::collections::BTreeSet<_>>(),

@@ -64,11 +64,17 @@ pub fn left_open(database: &Path) -> io::Result<Option<LeftOpen>> {
 fn by_lock(database: &Path) -> io::Result<Option<LeftOpen>> {
     let path = beside(database, INDEX_SUFFIX);
     let index = match File::open(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if is_not_there(&error) => return Ok(None),
         index => index?,
     };
     let user = lock::index_user(&index)?;
     Ok(user.map(|process| LeftOpen::new(process, path)))
+}
+
+/// Nothing has a name that is too long for the file system.
+fn is_not_there(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidFilename, NotFound};
+    matches!(error.kind(), NotFound | InvalidFilename)
 }
 
 /// The files that are looked for.

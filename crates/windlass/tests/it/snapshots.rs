@@ -306,6 +306,21 @@ fn snapshots_of_a_file_that_was_deleted_or_moved_are_found_by_its_name_and_put_i
     }
 }
 
+#[test]
+fn a_database_is_restored_to_a_name_in_the_working_directory() {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let ledger = ledger(place.path());
+    for words in [
+        &["backup", "shop.db", "--to", "set.windlass"][..],
+        &["restore", "set.windlass", "--into", "restored.db"],
+    ] {
+        let output = command().current_dir(place.path()).args(words).output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    }
+    assert_eq!(ledger.check(&place.path().join("restored.db")), 20);
+}
+
 /// SQLite finds a log by the name of its database. Two programs that have two files of one name
 /// open would mix them.
 #[test]

@@ -52,10 +52,15 @@ impl LeftOpen {
 }
 
 /// A process that has a file open that is, or was, this database or one of its side files. The
-/// database itself must not be there; its directory must, under its real name.
+/// database itself must not be there; its directory must.
 pub fn left_open(database: &Path) -> io::Result<Option<LeftOpen>> {
-    match Wanted::of(database)?.find()? {
-        None => by_lock(database),
+    // The system shows real names.
+    let database = std::path::absolute(database)?;
+    let directory = database.parent().unwrap_or(&database);
+    let directory = directory.canonicalize()?;
+    let database = directory.join(database.file_name().unwrap_or_default());
+    match Wanted::of(&database)?.find()? {
+        None => by_lock(&database),
         found => Ok(found),
     }
 }

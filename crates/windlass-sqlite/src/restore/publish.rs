@@ -288,12 +288,7 @@ pub(super) fn check_unused(path: &Path) -> Result<(), SqliteError> {
 /// Refuses a name whose file is gone and that another process still has open, or that process and
 /// whoever opens the restored database would share their log and journal.
 pub(super) fn check_left_open(path: &Path) -> Result<(), SqliteError> {
-    // A name alone has an empty directory.
-    let whole = std::path::absolute(path).during("find", path)?;
-    let directory = whole.parent().unwrap_or(&whole);
-    let directory = directory.canonicalize().during("find", directory)?;
-    let named = directory.join(path.file_name().unwrap_or_default());
-    match left_open(&named).during("find who has open", path)? {
+    match left_open(path).during("find who has open", path)? {
         Some(found) => Err(SqliteError::TargetInUse {
             path: found.path,
             pid: found.process,

@@ -9,9 +9,9 @@
 //! (<https://sqlite.org/howtocorrupt.html>, "unlinking or renaming a database file while in use").
 //! A program that has not read anything yet opens the log only when it does.
 //!
-//! What cannot be seen: a program of another user without an index of the log, unless root asks;
-//! and a program that has a file open which was moved elsewhere, with no side file under the old
-//! name.
+//! What cannot be seen: a program that opened the database through a second mount of its
+//! directory; a program of another user without an index of the log, unless root asks; and a
+//! program that has a file open which was moved elsewhere, with no side file under the old name.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -128,15 +128,17 @@ impl Wanted {
         let path = descriptors.find_map(|descriptor| {
             let descriptor = descriptor.path();
             let path = opened_as(&descriptor)?;
-            let is_wanted = has_our_names && self.paths.contains(&path);
-            let is_wanted = is_wanted || self.is_wanted_elsewhere(&path, &descriptor);
+            let is_wanted = match has_our_names {
+                true => self.paths.contains(&path),
+                false => self.is_wanted_elsewhere(&path, &descriptor),
+            };
             is_wanted.then_some(path)
         })?;
         Some(LeftOpen::new(process, path))
     }
 
-    /// The same under another name of the directory: it may be mounted twice, or a container may
-    /// see other mounts.
+    /// The same for a process that sees other mounts, as in a container: there the directory may
+    /// have any name.
     fn is_wanted_elsewhere(&self, path: &Path, descriptor: &Path) -> bool {
         let mut names = self.paths.iter().map(|wanted| wanted.file_name());
         if !names.any(|name| name == path.file_name()) {

@@ -171,7 +171,7 @@ fn a_removed_file_lives_until_it_is_closed_and_its_pages_are_used_again() {
 fn an_overlay_belongs_to_one_set_and_one_process() {
     let place = place();
     drop(place.overlay().unwrap());
-    let other = Place::new(
+    let other = Place::second(
         sample(),
         &Setup {
             set_id: windlass_engine::media::SetId([8; 16]),

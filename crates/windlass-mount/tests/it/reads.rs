@@ -288,7 +288,7 @@ fn a_mount_that_somebody_else_takes_away_ends() {
 /// for the end of the container.
 #[test]
 fn a_copy_of_a_mount_in_another_namespace_holds_nobody_up() {
-    let place = Place::new(sample(), &two_stripes());
+    let place = Place::alone(sample(), &two_stripes());
     let mount = place.mount();
     let mut container = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {

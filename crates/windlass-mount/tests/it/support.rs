@@ -1,26 +1,60 @@
 //! A set of a small tree, and a place to mount it on.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use windlass_image::{SetImage, SetImageOptions};
 use windlass_mount::{Mount, MountOptions};
 pub use windlass_testkit::sets::*;
 
+/// A mount namespace that a test makes gets a copy of the mounts of all other tests, and what is
+/// unmounted is served on for as long as such a copy is there. So that test has this for itself.
+static MOUNTS: RwLock<()> = RwLock::new(());
+
+enum Turn {
+    BesideOthers {
+        _guard: RwLockReadGuard<'static, ()>,
+    },
+    Alone {
+        _guard: RwLockWriteGuard<'static, ()>,
+    },
+}
+
 /// A directory with a set in `set` and an empty directory `at`.
 pub struct Place {
     pub dir: tempfile::TempDir,
     pub tree: Vec<Planted>,
+    _turn: Option<Turn>,
 }
 
 impl Place {
     pub fn new(tree: Vec<Planted>, spec: &Setup) -> Self {
+        let _guard = MOUNTS.read().unwrap_or_else(PoisonError::into_inner);
+        Self::made(tree, spec, Some(Turn::BesideOthers { _guard }))
+    }
+
+    /// Waits until no other test has a place, and keeps them waiting.
+    pub fn alone(tree: Vec<Planted>, spec: &Setup) -> Self {
+        let _guard = MOUNTS.write().unwrap_or_else(PoisonError::into_inner);
+        Self::made(tree, spec, Some(Turn::Alone { _guard }))
+    }
+
+    /// The second place of a test. It may wait for nobody, since its test keeps others waiting.
+    pub fn second(tree: Vec<Planted>, spec: &Setup) -> Self {
+        Self::made(tree, spec, None)
+    }
+
+    fn made(tree: Vec<Planted>, spec: &Setup, turn: Option<Turn>) -> Self {
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         for name in ["set", "at"] {
             std::fs::create_dir(dir.path().join(name)).unwrap();
         }
         make_set(&tree, &dir.path().join("set"), spec);
-        Self { dir, tree }
+        Self {
+            dir,
+            tree,
+            _turn: turn,
+        }
     }
 
     pub fn set(&self) -> PathBuf {

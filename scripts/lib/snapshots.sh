@@ -8,6 +8,8 @@ set -euo pipefail
 snapshot_cluster=
 snapshot_library=
 readonly first_seconds=5
+# After so long pgbench has written most pages once, so a snapshot has most of those that will change.
+readonly settling_seconds=40
 
 snapshots_start() {
     cluster_start "$snapshot_cluster" "$PG_BINDIR" max_wal_size=4GB autovacuum=off "shared_preload_libraries='${1:-}'"
@@ -66,8 +68,34 @@ under_load() {
 }
 
 creations_under_load() {
-    record_creation "checkpoint, 8 clients" --checkpoint fast
-    record_creation "pause, 8 clients" --checkpoint none
+    local left
+    for ((left = 0; left < pairs; left++)); do
+        record_creation "checkpoint, 8 clients" --checkpoint fast
+        record_creation "pause, 8 clients" --checkpoint none
+    done
+}
+
+# Rows of which two fill a page, until the cluster has about 3 GB. They come last before the creations: no other number is about them.
+readonly full_bytes=3000000000
+fill_cluster() {
+    local rows
+    rows=$((2 * (full_bytes - $(snapshot_sql "SELECT sum(pg_database_size(oid)) FROM pg_database")) / 8192))
+    ((rows > 0)) || return 0
+    snapshot_sql "CREATE TABLE filler (i int, t text); ALTER TABLE filler ALTER t SET STORAGE PLAIN;
+        INSERT INTO filler SELECT i, repeat('x', 3900) FROM generate_series(1, $rows) i" >/dev/null
+    snapshot_sql CHECKPOINT >/dev/null
+}
+
+creations_of_a_full_cluster() {
+    local left
+    snapshots_start "$snapshot_library"
+    fill_cluster
+    for ((left = 0; left < pairs; left++)); do
+        record_creation "checkpoint, idle" --checkpoint fast
+        record_creation "pause, idle" --checkpoint none
+    done
+    under_load $((10 + 4 * pairs)) creations_under_load
+    cluster_stop "$snapshot_cluster"
 }
 
 # Tables of one page, 2,500 in a statement, until there are so many files.
@@ -89,7 +117,7 @@ pauses_of_many_files() {
     done
 }
 
-# After the rounds, because no other number is about so many files.
+# After everything else, because no other number is about so many files.
 creations_of_many_files() {
     snapshots_start "$snapshot_library"
     make_many_files "$few_files" "$many_files"
@@ -190,50 +218,54 @@ revert_pages() {
     drop_snapshots back
 }
 
-# settle_tables: each phase begins with tables without dead rows, and right after a checkpoint, for the first change of a page after one writes
-# the whole page to the log, with or without snapshots.
+# settle_tables: what is measured begins with tables without dead rows, and right after a checkpoint, for the first change of a page after one
+# writes the whole page to the log, with or without snapshots.
 settle_tables() {
     snapshot_sql "VACUUM pgbench_branches, pgbench_tellers, pgbench_accounts" >/dev/null
     snapshot_sql "TRUNCATE pgbench_history" >/dev/null
     snapshot_sql CHECKPOINT >/dev/null
 }
 
-# phase NAME: its first seconds, and what comes after them.
-phase() {
-    record_phase "$1, first seconds" "$first_seconds"
+# measure_first NAME: settle_tables comes before it, and before the snapshot, if there is one.
+measure_first() { record_phase "$1, first seconds" "$first_seconds"; }
+
+measure_phase() {
+    settle_tables
     record_phase "$1" "$seconds"
 }
 
 phase_plain() {
     snapshots_start
     settle_tables
-    phase plain
+    measure_first plain
+    measure_phase plain
     cluster_stop "$snapshot_cluster"
 }
 
 phase_loaded() {
     settle_tables
-    phase loaded
+    measure_first loaded
+    measure_phase loaded
 }
 
-phase_one() {
-    settle_tables
-    take_snapshot s1 >/dev/null
-    phase one
+# phase_kept NAME: the first seconds of the newest snapshot, and what comes when most pages that change are kept.
+phase_kept() {
+    measure_first "$1"
+    snapshot_tps "$settling_seconds" >/dev/null
+    measure_phase "$1"
 }
 
-phase_five() {
+take_snapshots() {
     local name
     settle_tables
-    for name in s2 s3 s4 s5; do take_snapshot "$name" >/dev/null; done
-    phase five
-    drop_snapshots s2 s3 s4 s5
+    for name in "$@"; do take_snapshot "$name" >/dev/null; done
 }
 
 phase_durable() {
     settle_tables
     take_snapshot durable --durable >/dev/null
-    phase durable
+    measure_first durable
+    measure_phase durable
     drop_snapshots durable
 }
 
@@ -242,16 +274,15 @@ snapshot_round() {
     phase_plain
     snapshots_start "$snapshot_library"
     phase_loaded
-    phase_one
-    phase_five
-    settle_tables
-    phase one
+    take_snapshots s1
+    phase_kept one
+    take_snapshots s2 s3 s4 s5
+    phase_kept five
+    drop_snapshots s2 s3 s4 s5
+    measure_phase one
     drop_snapshots s1
     phase_durable
     phase_loaded
-    record_creation "checkpoint, idle" --checkpoint fast
-    record_creation "pause, idle" --checkpoint none
-    under_load 20 creations_under_load
     compare_space
     drop_a_table
     open_a_view
@@ -281,6 +312,7 @@ bench_snapshots() {
     make_many_files 0 "$few_files"
     cluster_stop "$snapshot_cluster"
     for ((round = 1; round <= pairs; round++)); do snapshot_round; done
+    creations_of_a_full_cluster
     creations_of_many_files
     build_name >"$results_dir/snapshots.build"
     write_snapshots_page

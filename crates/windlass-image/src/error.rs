@@ -194,6 +194,14 @@ impl ImageError {
         }
     }
 
+    /// The same for whoever reads bytes: `InvalidData` says that they are damaged.
+    pub(crate) fn into_io(self) -> io::Error {
+        match self.is_damage() {
+            true => io::Error::new(io::ErrorKind::InvalidData, self),
+            false => io::Error::other(self),
+        }
+    }
+
     /// True when the set itself is at fault: it is damaged or cannot be read. False for faults of
     /// what is kept beside the set.
     pub fn is_of_set(&self) -> bool {

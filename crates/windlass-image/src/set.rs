@@ -24,6 +24,7 @@ mod locate;
 mod sorted;
 mod spares;
 mod statistics;
+mod unlisted;
 mod upper;
 
 use std::sync::Arc;
@@ -237,6 +238,22 @@ impl SetImage {
         })
     }
 
+    /// Reads bytes that the file has.
+    fn read_entry(
+        &self,
+        entry: &FileEntry,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), ImageError> {
+        let mut done = 0;
+        while done < into.len() {
+            done += self.read_run(entry, offset + done as u64, &mut into[done..])?;
+        }
+        self.counters.reads.add(1);
+        self.counters.read_bytes.add(into.len() as u64);
+        Ok(())
+    }
+
     /// Reads from one frame, and returns how many bytes it has read.
     fn read_run(
         &self,
@@ -280,12 +297,7 @@ impl Image for SetImage {
         let files = self.files();
         let entry = &files.0[self.lookup.index(files, file)?];
         let length = read_length(entry, offset, into.len());
-        let mut done = 0;
-        while done < length {
-            done += self.read_run(entry, offset + done as u64, &mut into[done..length])?;
-        }
-        self.counters.reads.add(1);
-        self.counters.read_bytes.add(length as u64);
+        self.read_entry(entry, offset, &mut into[..length])?;
         Ok(length)
     }
 

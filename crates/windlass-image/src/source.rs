@@ -149,10 +149,7 @@ impl ReadAt for ImageFile {
             self.image.will_need(self.file, next);
         }
         let read = self.image.read(self.file, offset, into);
-        read.map_err(|error| match error.is_damage() {
-            true => io::Error::new(io::ErrorKind::InvalidData, error),
-            false => io::Error::other(error),
-        })
+        read.map_err(ImageError::into_io)
     }
 
     fn will_need(&self, offset: u64, _bytes: u64) {

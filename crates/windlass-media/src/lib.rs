@@ -47,6 +47,7 @@ mod log;
 mod memory;
 mod name;
 mod number;
+mod page_hash;
 mod pages;
 mod parity;
 mod seal;
@@ -79,6 +80,7 @@ pub use log::{
 };
 pub use name::NameObject;
 pub use number::{Whole, fitted, saturated};
+pub use page_hash::{PAGE_HASH_BYTES, PAGE_HASH_KEY_BYTES, PageHasher};
 pub use pages::{FrameDecoder, PageEncoder, PageLayout, TakeApart, Taken};
 pub use parity::{
     GroupBlock, GroupBlockBuilder, GroupDirectory, GroupDirectoryEntry, GroupEntry, MemberEntry,

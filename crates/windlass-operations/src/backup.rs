@@ -343,6 +343,7 @@ impl Job<'_> {
             backup_type: self.request.backup_type,
             base,
         }));
+        database.set_keeps_hashes(!devices::keep_nothing(&self.request.to));
         let options = self.options_json(&plan);
         database.set_options(options.clone());
         database.set_label(&self.request.label);

@@ -24,14 +24,14 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use windlass_engine::{BackupRun, EngineError, FileContent, FileSpec, Missing, PageClass};
 
-use crate::chain::ChainBase;
 use crate::database::{Database, check_same_file, read_header, replaced_or};
 use crate::error::{IoContext, SqliteError};
 use crate::facts::DatabaseFacts;
 use crate::fingerprint::Fingerprint;
 use crate::header::{DATABASE_HEADER_BYTES, DatabaseHeader};
-use crate::hook::{SourceHook, layout_of};
+use crate::hook::{PageWork, SourceHook, layout_of};
 use crate::outcome::{BackupOutcome, Copied, DATABASE_FILE, file_table, left_out, set_facts};
+use crate::page_hashes::{PageHashes, SetHashes};
 use crate::pinned;
 use crate::reach::{Reach, cut_off};
 use crate::restore::check_set;
@@ -105,6 +105,9 @@ fn backup(database: &Database, mut run: BackupRun) -> Result<BackupOutcome, Sqli
     closed.map_err(explained)?;
     copied.facts.label.clone_from(&database.label);
     copied.facts.host.clone_from(&database.facts().host);
+    if let Some(hashes) = &copied.hashes {
+        copied.facts.page_hashes = hashes.keep(&copied.facts, &mut run)?;
+    }
     let table = file_table(database, &run, &copied)?;
     let facts = set_facts(database, &copied, started);
     check_set(&facts, &table)?;
@@ -160,16 +163,18 @@ impl Backup<'_> {
         let standing = Standing { point, file };
         let log_pages = view.take_log_pages();
         let has_log_pages = log_pages.is_some();
-        let hook = SourceHook::with_log_pages(
-            log_pages,
-            self.class(Some(&header)),
-            self.base(Some(&header)),
-        );
+        let hook = SourceHook::with_log_pages(log_pages, self.work(Some(&header)));
         self.run.set_hook(hook.clone());
-        match &self.database.chain {
-            Some(chain) if chain.base.is_at(&standing, reach.bytes) => self.leave_all_out(reach)?,
-            _ => self.copy_all(reach)?,
-        }
+        let hashes = match &self.database.chain {
+            Some(chain) if chain.base.is_at(&standing, reach.bytes) => {
+                self.leave_all_out(reach)?;
+                chain.base.hashes().cloned().map(SetHashes::Base)
+            }
+            _ => {
+                self.copy_all(reach)?;
+                hook.page_hashes()
+            }
+        };
         let bytes = reach.bytes;
         let mut facts = self.facts(&hook, reach)?;
         facts.standing = Some(standing);
@@ -181,14 +186,23 @@ impl Backup<'_> {
             lock_held,
             lock_bytes: 0,
             layered: false,
+            hashes,
         })
     }
 
-    /// The base of the set, and how long the pages are that are compared with it.
-    fn base(&self, header: Option<&DatabaseHeader>) -> Option<(ChainBase, usize)> {
-        let chain = self.database.chain.as_ref()?;
+    /// What happens to the pages, which are as long as the header says.
+    fn work(&self, header: Option<&DatabaseHeader>) -> PageWork {
+        let chain = self.database.chain.as_ref();
         let page_bytes = header.map_or(PAGE_BYTES_DEFAULT, |header| header.page_bytes as usize);
-        Some((chain.base.clone(), page_bytes))
+        let before = chain.and_then(|chain| chain.base.hashes_of(page_bytes));
+        let keeps_hashes = self.database.keeps_hashes;
+        PageWork {
+            class: self.class(header),
+            hashes: keeps_hashes
+                .then(|| PageHashes::begin(page_bytes, before))
+                .flatten(),
+            base: chain.map(|chain| (chain.base.clone(), page_bytes)),
+        }
     }
 
     /// Rollback mode: copies without a lock, then settles the difference under the lock.
@@ -197,11 +211,7 @@ impl Backup<'_> {
         let header = read_header(&self.database.file, &self.database.path)?;
         self.session.end()?;
         let bytes = self.file_bytes()?;
-        let hook = SourceHook::hashing(
-            bytes,
-            self.class(header.as_ref()),
-            self.base(header.as_ref()),
-        );
+        let hook = SourceHook::hashing(bytes, self.work(header.as_ref()));
         self.run.set_hook(hook.clone());
         self.copy_all(self.unlocked_reach(bytes))?;
         let layer = self.settle_free(&mut before, &hook)?;
@@ -225,6 +235,7 @@ impl Backup<'_> {
                 lock_held,
                 lock_bytes: 0,
                 layered: layer > 1,
+                hashes: hook.page_hashes(),
             });
         }
         self.settle_locked(view, reach, layer, &hook)
@@ -290,6 +301,7 @@ impl Backup<'_> {
             lock_held,
             lock_bytes: bytes,
             layered: true,
+            hashes: hook.page_hashes(),
         })
     }
 

@@ -6,20 +6,22 @@
 //!                                                         -- no ---> goes into the set
 //!
 //! Nothing in a SQLite database says which pages changed: the change counter rests in WAL mode, and
-//! a file can be replaced. So the backup reads all pages and compares them with those of the base,
-//! byte by byte. No page is left out for its hash alone. Only that nothing changed at all can be
-//! known without reading (`standing.rs`).
+//! a file can be replaced. So the backup reads all pages and compares their hashes with those that
+//! the base has (`page_hashes.rs`), or the pages themselves, byte by byte, if it has none. Only that
+//! nothing changed at all can be known without reading (`standing.rs`).
 //!
 //! Invariant: only bytes of layer 0 are left out. A range that was read again lies over an older
 //! version in the same set, which would come back.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use windlass_engine::{EngineError, OpenSet, Pages, ReadAt};
 use windlass_media::{BackupType, Base, FileKind, FileNo, Inherited, InheritedFiles};
 
 use crate::facts::{DatabaseFacts, KIND};
+use crate::page_hashes::BaseHashes;
 use crate::standing::Standing;
 
 /// An earlier set on which a backup can build.
@@ -31,6 +33,7 @@ pub struct ChainBase {
     bytes: u64,
     standing: Option<Box<Standing>>,
     content: Arc<dyn ReadAt>,
+    hashes: Option<BaseHashes>,
 }
 
 /// What a backup builds on, and what it becomes.
@@ -43,11 +46,12 @@ pub struct Chain {
 }
 
 impl ChainBase {
-    /// Takes a set as a base; `content` gives the bytes of a file of it. The error says why the set
-    /// cannot be one.
+    /// Takes a set as a base. `content` gives the bytes of a file of it, and `unlisted` those of a
+    /// file that is not in its table, of this length. The error says why the set cannot be one.
     pub fn of_set(
         set: &OpenSet,
         content: impl FnOnce(FileNo) -> Option<Arc<dyn ReadAt>>,
+        unlisted: impl FnOnce(FileNo, u64) -> Option<Arc<dyn ReadAt>>,
     ) -> Result<Self, &'static str> {
         let about = set.description();
         if about.facts.database["kind"] != KIND {
@@ -56,16 +60,17 @@ impl ChainBase {
         let mut files = about.files.0.iter();
         let entry = files.find(|entry| entry.kind == FileKind::File);
         let entry = entry.ok_or("it holds no file")?;
+        let facts = DatabaseFacts::of_set(&about.facts).ok();
+        let hashes = facts.as_ref();
+        let hashes = hashes.and_then(|facts| BaseHashes::of_set(facts, unlisted));
         Ok(Self {
             base: set.as_base(),
             ids: set.links().map(|set| set.set_id().to_string()).collect(),
             file: entry.file,
             bytes: entry.bytes,
-            standing: DatabaseFacts::of_set(&about.facts)
-                .ok()
-                .and_then(|facts| facts.standing)
-                .map(Box::new),
+            standing: facts.and_then(|facts| facts.standing).map(Box::new),
             content: content(entry.file).ok_or("its file cannot be read")?,
+            hashes,
         })
     }
 
@@ -85,6 +90,17 @@ impl ChainBase {
         bytes == self.bytes && own.is_some_and(|own| standing.proves_unchanged_since(own))
     }
 
+    /// The hashes of its pages, if it has them and its pages are so long.
+    pub(crate) fn hashes_of(&self, page_bytes: usize) -> Option<&BaseHashes> {
+        let hashes = self.hashes.as_ref();
+        hashes.filter(|hashes| hashes.page_bytes() == page_bytes)
+    }
+
+    /// The hashes of its pages, if it has them.
+    pub(crate) fn hashes(&self) -> Option<&BaseHashes> {
+        self.hashes.as_ref()
+    }
+
     /// What the new set says of its base. The database's file there has so many bytes, of which a
     /// part was left out, or nothing.
     pub(crate) fn under(&self, (file, bytes): (FileNo, u64), is_partial: bool) -> Base {
@@ -100,31 +116,44 @@ impl ChainBase {
         }
     }
 
-    /// Leaves out the pages that are as in the base.
+    /// Leaves out the pages that are as in the base. `hashes` are those of the pages, comparable
+    /// with those of the base.
     pub(crate) fn leave_out(
         &self,
         pages: &mut Pages<'_>,
         page_bytes: usize,
+        hashes: Option<&[u8]>,
     ) -> Result<(), EngineError> {
         if pages.layer() > 0 {
             return Ok(());
         }
         let offset = pages.offset();
+        if let (Some(before), Some(found)) = (self.hashes_of(page_bytes), hashes) {
+            let same = pages.reading(|| before.same(offset, found));
+            let same = same.map_err(|source| unread(before.name(), offset, source))?;
+            same.into_iter().for_each(|range| pages.drop_range(range));
+            return Ok(());
+        }
         let left = self.bytes.saturating_sub(offset);
         let length =
             usize::try_from(left).map_or(pages.bytes().len(), |left| left.min(pages.bytes().len()));
         let mut before = vec![0; length];
         let read = pages.reading(|| self.content.read_exact_at(offset, &mut before));
-        read.map_err(|source| EngineError::SourceIo {
-            operation: "read",
-            path: self.content.name().unwrap_or_default(),
-            offset,
-            source,
-        })?;
+        let name = || self.content.name().unwrap_or_default();
+        read.map_err(|source| unread(name(), offset, source))?;
         for range in same(&before, pages.bytes(), page_bytes) {
             pages.drop_range(range);
         }
         Ok(())
+    }
+}
+
+fn unread(path: PathBuf, offset: u64, source: std::io::Error) -> EngineError {
+    EngineError::SourceIo {
+        operation: "read",
+        path,
+        offset,
+        source,
     }
 }
 

@@ -102,6 +102,7 @@ impl Database {
             lock_held: held,
             lock_bytes: 0,
             layered: false,
+            hashes: None,
         };
         let files = file_table_of(self, &copied, None)?;
         let facts = set_facts(self, &copied, started);

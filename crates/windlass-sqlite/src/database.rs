@@ -39,6 +39,7 @@ pub struct Database {
     pub(crate) label: String,
     pub(crate) warnings: Vec<Warning>,
     pub(crate) chain: Option<Chain>,
+    pub(crate) keeps_hashes: bool,
     facts: DatabaseFacts,
     wal_bytes: u64,
 }
@@ -68,6 +69,7 @@ impl Database {
             options: serde_json::Value::Null,
             label: String::new(),
             chain: None,
+            keeps_hashes: true,
             facts,
             wal_bytes,
         })
@@ -103,6 +105,11 @@ impl Database {
     /// Lets a backup build on an earlier set. What is the same there is left out.
     pub fn set_chain(&mut self, chain: Option<Chain>) {
         self.chain = chain;
+    }
+
+    /// Sets whether the set has hashes of its pages, which make the next backup of its chain fast.
+    pub fn set_keeps_hashes(&mut self, keeps: bool) {
+        self.keeps_hashes = keeps;
     }
 
     /// What the database file says about itself. In WAL mode this lacks commits that are only in

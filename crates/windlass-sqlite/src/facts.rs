@@ -6,6 +6,7 @@ use windlass_media::Facts;
 use crate::error::SqliteError;
 use crate::header::{DatabaseHeader, is_page_size};
 use crate::key::DatabaseKey;
+use crate::page_hashes::HashedPages;
 use crate::standing::Standing;
 
 /// Value of `kind` in the facts of a set of a SQLite database.
@@ -63,6 +64,10 @@ pub struct DatabaseFacts {
     /// Where the state of a set stands in the log. Only sets of databases in WAL mode have it.
     #[serde(default)]
     pub standing: Option<Standing>,
+    /// Where the set has the hashes of its pages. Sets that were not read from the database have
+    /// none, and older ones.
+    #[serde(default)]
+    pub page_hashes: Option<HashedPages>,
 }
 
 impl DatabaseFacts {
@@ -91,6 +96,7 @@ impl DatabaseFacts {
             wal_reset_bug: header.is_some_and(DatabaseHeader::has_wal_reset_bug),
             change_counter: header.map_or(0, |header| header.change_counter),
             standing: None,
+            page_hashes: None,
         }
     }
 
@@ -141,6 +147,7 @@ impl DatabaseFacts {
             "wal_reset_bug": self.wal_reset_bug,
             "change_counter": self.change_counter,
             "standing": self.standing,
+            "page_hashes": self.page_hashes,
         })
     }
 }

@@ -10,6 +10,8 @@ use windlass_media::windlass_pages::{Layout, PageSize};
 use crate::chain::ChainBase;
 use crate::header::DatabaseHeader;
 use crate::log_pages::LogPages;
+use crate::outcome::DATABASE_FILE;
+use crate::page_hashes::{PageHashes, SetHashes};
 use crate::ranges::RangeHashes;
 
 /// Puts the WAL's pages over each piece, then remembers the hash of the piece and classifies it.
@@ -18,24 +20,27 @@ pub(crate) struct SourceHook {
     log_pages: OnceLock<LogPages>,
     /// Present only if the copy is made without a lock and must be settled later.
     hashes: Option<RangeHashes>,
+    work: PageWork,
+}
+
+/// What happens to each page.
+#[derive(Debug)]
+pub(crate) struct PageWork {
     /// Present only if the run takes pages apart.
-    class: Option<Arc<PageClass>>,
+    pub(crate) class: Option<Arc<PageClass>>,
+    /// The hashes that the set will have, comparable with those of the base.
+    pub(crate) hashes: Option<Arc<PageHashes>>,
     /// Present only if the set builds on another one; with the length of pages.
-    base: Option<(ChainBase, usize)>,
+    pub(crate) base: Option<(ChainBase, usize)>,
 }
 
 impl SourceHook {
     /// A hook that only puts the pages of the log over each piece.
-    pub(crate) fn with_log_pages(
-        log_pages: Option<LogPages>,
-        class: Option<Arc<PageClass>>,
-        base: Option<(ChainBase, usize)>,
-    ) -> Arc<Self> {
+    pub(crate) fn with_log_pages(log_pages: Option<LogPages>, work: PageWork) -> Arc<Self> {
         let hook = Self {
             log_pages: OnceLock::new(),
             hashes: None,
-            class,
-            base,
+            work,
         };
         if let Some(log_pages) = log_pages {
             hook.set_log_pages(log_pages);
@@ -44,16 +49,11 @@ impl SourceHook {
     }
 
     /// A hook that remembers what went into the set. `bytes` is the length of the file now.
-    pub(crate) fn hashing(
-        bytes: u64,
-        class: Option<Arc<PageClass>>,
-        base: Option<(ChainBase, usize)>,
-    ) -> Arc<Self> {
+    pub(crate) fn hashing(bytes: u64, work: PageWork) -> Arc<Self> {
         Arc::new(Self {
             log_pages: OnceLock::new(),
             hashes: Some(RangeHashes::for_file(bytes)),
-            class,
-            base,
+            work,
         })
     }
 
@@ -73,10 +73,19 @@ impl SourceHook {
     pub(crate) fn hashes(&self) -> Option<&RangeHashes> {
         self.hashes.as_ref()
     }
+
+    /// The hashes of the pages that went into the set.
+    pub(crate) fn page_hashes(&self) -> Option<SetHashes> {
+        self.work.hashes.clone().map(SetHashes::Read)
+    }
 }
 
 impl PageHook for SourceHook {
     fn pages(&self, pages: &mut Pages<'_>) -> Result<(), EngineError> {
+        // The hashes of the pages go through here, too.
+        if pages.file() != DATABASE_FILE {
+            return Ok(());
+        }
         let offset = pages.offset();
         if let Some(log_pages) = self.log_pages.get() {
             log_pages
@@ -86,11 +95,14 @@ impl PageHook for SourceHook {
         if let Some(hashes) = &self.hashes {
             hashes.record(offset, pages.bytes());
         }
-        if let Some(class) = &self.class {
+        let work = &self.work;
+        let found = work.hashes.as_ref();
+        let found = found.map(|hashes| hashes.record(offset, pages.bytes()));
+        if let Some(class) = &work.class {
             pages.classify(class);
         }
-        match &self.base {
-            Some((base, page_bytes)) => base.leave_out(pages, *page_bytes),
+        match &work.base {
+            Some((base, page_bytes)) => base.leave_out(pages, *page_bytes, found.as_deref()),
             None => Ok(()),
         }
     }

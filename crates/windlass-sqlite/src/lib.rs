@@ -58,6 +58,7 @@ mod log_pages;
 mod open;
 mod outcome;
 mod overwrite;
+mod page_hashes;
 mod pinned;
 mod playback;
 mod ranges;

@@ -11,6 +11,7 @@ use windlass_media::{BackupType, Facts, FileEntry, FileFlags, FileKind, FileNo, 
 use crate::database::Database;
 use crate::error::{IoContext, SqliteError};
 use crate::facts::DatabaseFacts;
+use crate::page_hashes::SetHashes;
 use crate::warning::Warning;
 
 /// The number of the database file, which is the only file of a set.
@@ -45,6 +46,8 @@ pub(crate) struct Copied {
     /// More than one layer was written, so the engine's checksum of the first layer is not the
     /// file's.
     pub(crate) layered: bool,
+    /// The hashes of the pages, for the next backup.
+    pub(crate) hashes: Option<SetHashes>,
 }
 
 pub(crate) fn file_table(

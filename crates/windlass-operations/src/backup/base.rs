@@ -15,7 +15,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use windlass_engine::media::BackupType;
 use windlass_engine::{METADATA_LIMIT_DEFAULT, OpenSet, Outputs, SetEntry, SetState};
-use windlass_image::{ImageSource, SetImage, SetImageOptions};
+use windlass_image::{Image, ImageSource, SetImage, SetImageOptions};
 use windlass_postgres::{ChainBase, Cluster};
 use windlass_sqlite::{Database, DatabaseKey};
 
@@ -115,8 +115,11 @@ impl BaseSearch<'_> {
             facts["kind"] == windlass_sqlite::KIND && DatabaseKey::of_facts(facts) == key
         };
         let take = |set: &OpenSet| {
-            let source = ImageSource::new(Arc::new(self.image_of(set)?));
-            let base = windlass_sqlite::ChainBase::of_set(set, |file| source.bytes_of(file));
+            let image = Arc::new(self.image_of(set)?);
+            let unlisted = |file, bytes| SetImage::unlisted(&image, file, bytes);
+            let source = ImageSource::new(Arc::clone(&image) as Arc<dyn Image>);
+            let content = |file| source.bytes_of(file);
+            let base = windlass_sqlite::ChainBase::of_set(set, content, unlisted);
             base.map_err(str::to_owned)
         };
         self.base(is_of, take, outputs)

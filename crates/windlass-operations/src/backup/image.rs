@@ -105,6 +105,15 @@ impl FixedSource {
 
     /// What the database's own crate said about it, and where this comes from.
     pub(super) fn database_facts(&self) -> serde_json::Value {
+        let mut facts = self.facts_of_source();
+        if let Some(facts) = facts.as_object_mut() {
+            // They say what stands in another set.
+            facts.remove("page_hashes");
+        }
+        facts
+    }
+
+    fn facts_of_source(&self) -> serde_json::Value {
         match &self.of {
             Of::Snapshot(snapshot) => {
                 let record = snapshot.record();

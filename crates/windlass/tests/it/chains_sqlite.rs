@@ -102,6 +102,35 @@ fn a_chain_that_is_made_while_a_writer_commits_holds_one_committed_state_at_each
     }
 }
 
+/// The pages of the base are damaged, and its hashes are not: they stand behind the pages.
+#[test]
+fn a_set_builds_on_the_hashes_of_its_base_and_reads_none_of_its_pages() {
+    for journal in [Journal::Wal, Journal::Delete] {
+        let place = place(journal);
+        let (full, _) = link(&place, "full");
+        let stripe = place.path("sets").join(&place.sets()[0]);
+        let whole = std::fs::read(&stripe).unwrap();
+        let mut damaged = whole.clone();
+        let middle = whole.len() / 2;
+        damaged[middle - 1_000_000..middle + 1_000_000].fill(0x55);
+        place.ledger.commit(1, 3);
+        std::fs::write(&stripe, &damaged).unwrap();
+        let (database, sets) = place.ends();
+        let words = ["--type", "incr", "--strict", "--compress", "none"];
+        let (code, one) = json(&[&["backup", &database, "--to", &sets], &words[..]].concat());
+        assert_eq!(code, 0, "{one}");
+        assert_eq!(base(&one), id(&full));
+        assert!(written(&one) * 4 < written(&full), "{}", written(&one));
+        // A set has the hashes of all pages, so the next one does not ask the full set either.
+        let (code, two) = json(&[&["backup", &database, "--to", &sets], &words[..]].concat());
+        assert_eq!((code, base(&two)), (0, id(&one)), "{two}");
+        std::fs::write(&stripe, &whole).unwrap();
+        assert_eq!(place.restored(&place.path("sets")), 3);
+        let verified = windlass(&["verify", &place.arg("sets")]);
+        assert_eq!(verified.status.code(), Some(0), "{}", text(&verified));
+    }
+}
+
 #[test]
 fn a_database_without_an_earlier_set_is_backed_up_as_a_whole_with_a_warning() {
     let place = Place::new();

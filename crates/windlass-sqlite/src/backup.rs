@@ -26,11 +26,11 @@ use windlass_engine::{BackupRun, EngineError, FileContent, FileSpec, Missing, Pa
 
 use crate::database::{Database, check_same_file, read_header, replaced_or};
 use crate::error::{IoContext, SqliteError};
-use crate::facts::DatabaseFacts;
+use crate::facts::{DATABASE_FILE, DatabaseFacts};
 use crate::fingerprint::Fingerprint;
 use crate::header::{DATABASE_HEADER_BYTES, DatabaseHeader};
 use crate::hook::{PageWork, SourceHook, layout_of};
-use crate::outcome::{BackupOutcome, Copied, DATABASE_FILE, file_table, left_out, set_facts};
+use crate::outcome::{BackupOutcome, Copied, file_table, left_out, set_facts};
 use crate::page_hashes::{PageHashes, SetHashes};
 use crate::pinned;
 use crate::reach::{Reach, cut_off};

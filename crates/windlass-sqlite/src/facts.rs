@@ -1,16 +1,18 @@
 //! Facts: what a database is, in the form that people read and that a set keeps.
 
 use serde::{Deserialize, Serialize};
-use windlass_media::Facts;
+use windlass_media::{Facts, FileNo};
 
 use crate::error::SqliteError;
 use crate::header::{DatabaseHeader, is_page_size};
 use crate::key::DatabaseKey;
-use crate::page_hashes::HashedPages;
 use crate::standing::Standing;
 
 /// Value of `kind` in the facts of a set of a SQLite database.
 pub const KIND: &str = "sqlite";
+
+/// The number of the database file, which is the only file in the table of a set.
+pub(crate) const DATABASE_FILE: FileNo = FileNo(0);
 
 /// How the database protects its transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +22,13 @@ pub enum JournalMode {
     Rollback,
     /// A write-ahead log.
     Wal,
+}
+
+/// That a set has hashes of its pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HashedPages {
+    /// The number of the file that has them.
+    pub file: u32,
 }
 
 /// What a database says about itself.

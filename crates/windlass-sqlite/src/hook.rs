@@ -8,9 +8,9 @@ use windlass_media::PageLayout;
 use windlass_media::windlass_pages::{Layout, PageSize};
 
 use crate::chain::ChainBase;
+use crate::facts::DATABASE_FILE;
 use crate::header::DatabaseHeader;
 use crate::log_pages::LogPages;
-use crate::outcome::DATABASE_FILE;
 use crate::page_hashes::{PageHashes, SetHashes};
 use crate::ranges::RangeHashes;
 

@@ -79,7 +79,7 @@ pub use cloned::CloneOutcome;
 pub use database::{Database, LOCK_LIMIT_DEFAULT, LOCK_WAIT_DEFAULT, is_sqlite};
 pub use error::SqliteError;
 pub use extents::SharedExtents;
-pub use facts::{DatabaseFacts, JournalMode, KIND};
+pub use facts::{DatabaseFacts, HashedPages, JournalMode, KIND};
 pub use header::{DATABASE_HEADER_BYTES, DATABASE_MAGIC, DatabaseHeader};
 pub use hook::layout_of_file;
 pub use key::DatabaseKey;

@@ -6,16 +6,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use windlass_engine::{BackupRun, RunReport};
-use windlass_media::{BackupType, Facts, FileEntry, FileFlags, FileKind, FileNo, FileTable};
+use windlass_media::{BackupType, Facts, FileEntry, FileFlags, FileKind, FileTable};
 
 use crate::database::Database;
 use crate::error::{IoContext, SqliteError};
-use crate::facts::DatabaseFacts;
+use crate::facts::{DATABASE_FILE, DatabaseFacts};
 use crate::page_hashes::SetHashes;
 use crate::warning::Warning;
-
-/// The number of the database file, which is the only file of a set.
-pub(crate) const DATABASE_FILE: FileNo = FileNo(0);
 
 /// The outcome of a backup.
 #[derive(Debug)]

@@ -20,23 +20,15 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde::{Deserialize, Serialize};
 use windlass_engine::{BackupRun, EngineError, FileContent, FileSpec, Missing, ReadAt};
 use windlass_media::{FileNo, PAGE_HASH_BYTES, PAGE_HASH_KEY_BYTES, PageHasher, fitted};
 
-use crate::facts::DatabaseFacts;
+use crate::facts::{DatabaseFacts, HashedPages};
 
 /// The number of the file of hashes. It is not in the file table: no restore writes it.
 const HASH_FILE: FileNo = FileNo(1);
 /// No page has this hash, except one in 2^128.
 const UNKNOWN: [u8; PAGE_HASH_BYTES] = [0; PAGE_HASH_BYTES];
-
-/// That a set has hashes of its pages, as its facts say it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HashedPages {
-    /// The number of the file that has them.
-    pub file: u32,
-}
 
 /// The hashes of the base of a backup.
 #[derive(Clone, Debug)]

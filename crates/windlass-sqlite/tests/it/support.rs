@@ -302,6 +302,10 @@ pub fn read_set(stripe: &Path) -> Set {
                 let (part, tail) = rest.split_at(piece.bytes as usize);
                 rest = tail;
                 assert_eq!(crc32c(part), piece.crc32c);
+                // The hashes of the pages.
+                if piece.file != entry.file {
+                    continue;
+                }
                 lay(&mut content, &mut covered, piece.offset, part, piece.layer);
             }
         }

@@ -265,7 +265,8 @@ fn as_cluster(parts: &mut Parts) {
 fn add(parts: &mut Parts, kind: FileKind, path: &str, target: &str) {
     let files = &mut parts.description.files.0;
     files.push(FileEntry {
-        file: FileNo(u32::try_from(files.len()).unwrap()),
+        // The number 1 is that of the hashes of the pages.
+        file: FileNo(u32::try_from(files.len()).unwrap() + 1),
         kind,
         flags: FileFlags {
             last: path == "global/pg_control",

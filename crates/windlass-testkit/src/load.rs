@@ -57,6 +57,11 @@ impl Drop for Ended<'_> {
 /// Runs `body` while pgbench works, and while statements create and remove tables and databases.
 /// The cluster must have pgbench's tables, and a table `kept (n bigint)`.
 pub fn under_load<T>(cluster: &PrivateCluster, body: impl FnOnce() -> T) -> T {
+    under_load_of(cluster, &[], body)
+}
+
+/// The same with further statements in each round.
+pub fn under_load_of<T>(cluster: &PrivateCluster, more: &[&str], body: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let load = Load::start(cluster);
@@ -64,7 +69,7 @@ pub fn under_load<T>(cluster: &PrivateCluster, body: impl FnOnce() -> T) -> T {
             let mut rounds = 0;
             while !done.load(Ordering::Acquire) {
                 let run = |statement: &&str| drop(cluster.sql("postgres", statement));
-                DDL.iter().for_each(run);
+                DDL.iter().chain(more).for_each(run);
                 rounds += 1;
             }
             rounds

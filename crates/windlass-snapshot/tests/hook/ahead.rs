@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use windlass_image::layout::{ENTRY_BYTES, Geometry, SlotEntry};
 use windlass_snapshot::hook;
-use windlass_testkit::installed::all_versions;
+use windlass_testkit::installed::hooked_versions;
 use windlass_testkit::postgres::{DEFAULT_BIN, succeed};
 
 use crate::support::{Source, sums};
@@ -87,7 +87,7 @@ fn change(source: &Source) {
 
 #[test]
 fn what_is_dirty_is_copied_before_its_writer_comes_on_every_version() {
-    for (major, bin) in all_versions() {
+    for (major, bin) in hooked_versions() {
         let mut source = source(&bin, &[]);
         let snapshot = source.durable("one");
         let before = sums(&snapshot.directory);

@@ -1,17 +1,57 @@
 //! What a snapshot shows is the database at its creation, whatever the server does later.
 
-use windlass_testkit::installed::all_versions;
-use windlass_testkit::load::under_load;
+use std::path::Path;
+use std::process::Command;
+
+use windlass_testkit::installed::{clients, hooked_versions};
+use windlass_testkit::load::under_load_of;
 use windlass_testkit::postgres::{PrivateCluster, succeed};
 
-use crate::support::Source;
+use crate::nested::Nested;
+use crate::support::{Snapshot, Source};
 
-/// Tables whose content is known, each for one way to be changed later.
-const TABLES: [&str; 7] = [
-    "updated", "emptied", "dropped", "packed", "grown", "cut", "moved",
+/// Tables whose content is known, each for one way to be changed later. The load moves the last one
+/// from tablespace to tablespace.
+const TABLES: [&str; 8] = [
+    "updated", "emptied", "dropped", "packed", "grown", "cut", "moved", "carried",
 ];
 
+/// What the load does beside its own statements.
+const MOVES: [&str; 4] = [
+    "ALTER TABLE carried SET TABLESPACE space",
+    "ALTER INDEX carried_i_idx SET TABLESPACE space",
+    "ALTER TABLE carried SET TABLESPACE pg_default",
+    "ALTER INDEX carried_i_idx SET TABLESPACE pg_default",
+];
+
+/// Copies of a database, made in both ways. Version 14 has one way only.
+fn copies(major: u32) -> [String; 2] {
+    let strategies = match major {
+        14 => ["", ""],
+        _ => [" STRATEGY wal_log", " STRATEGY file_copy"],
+    };
+    let names = ["logged", "copied"].iter().zip(strategies);
+    let made = names.map(|(name, how)| format!("CREATE DATABASE {name} TEMPLATE model{how}"));
+    made.collect::<Vec<_>>().try_into().unwrap()
+}
+
+fn source(bin: &Path) -> Source {
+    let source = Source::start_with(bin, &["max_prepared_transactions = 5"]);
+    let space = source.place.path().join("space");
+    std::fs::create_dir(&space).unwrap();
+    let create = format!("CREATE TABLESPACE space LOCATION '{}'", space.display());
+    source.server.sql("postgres", &create);
+    prepare(&source.server);
+    source
+}
+
 fn prepare(server: &PrivateCluster) {
+    Nested::prepare(server);
+    server.sql("postgres", "CREATE DATABASE model");
+    server.sql(
+        "model",
+        "CREATE TABLE t AS SELECT generate_series(1, 5000) i",
+    );
     succeed(
         server
             .tool("pgbench")
@@ -27,6 +67,8 @@ fn prepare(server: &PrivateCluster) {
         "postgres",
         "SELECT lo_from_bytea(4711, convert_to(repeat('x', 9000), 'UTF8'))",
     );
+    // Recovery would make the tablespace at its place in the source.
+    server.sql("postgres", "CHECKPOINT");
 }
 
 /// Changes each table in its own way.
@@ -44,6 +86,8 @@ fn change(server: &PrivateCluster) {
         "CLUSTER moved USING moved_i_idx",
         "SELECT lo_put(4711, 0, 'changed')",
         "CREATE DATABASE later",
+        "DROP DATABASE logged",
+        "DROP DATABASE copied",
         "CHECKPOINT",
     ] {
         server.sql("postgres", sql);
@@ -76,57 +120,85 @@ fn assert_sums(server: &PrivateCluster) {
     assert_eq!(server.sql("postgres", sums), "t");
 }
 
-fn assert_sound(view: &mut PrivateCluster) {
-    if view.bin().join("pg_amcheck").exists() {
-        view.sql("postgres", "CREATE EXTENSION IF NOT EXISTS amcheck");
-        succeed(
-            view.tool("pg_amcheck")
-                .args(["--all", "--heapallindexed", "--parent-check"]),
-        );
-        view.stop("fast");
-        let data = view.data().to_owned();
-        succeed(view.tool("pg_checksums").args(["--check", "-D"]).arg(data));
+/// A client program, of the server's own version if that makes a difference.
+fn client(view: &PrivateCluster, major: u32, name: &str) -> Command {
+    let found = clients().into_iter().find(|(of, _)| *of == major);
+    let Some((_, bin)) = found else {
+        return view.tool(name);
+    };
+    let mut command = Command::new(bin.join(name));
+    view.lead(&mut command);
+    command
+}
+
+/// Debian's programs check the databases of versions 14 to 16, too, and those of 17 from inside.
+fn assert_sound(view: &mut PrivateCluster, major: u32) {
+    view.sql("postgres", "CREATE EXTENSION IF NOT EXISTS amcheck");
+    let checks = ["--all", "--heapallindexed", "--parent-check"];
+    succeed(client(view, major, "pg_amcheck").args(checks));
+    view.stop("fast");
+    if major == 17 {
+        return;
     }
+    let data = view.data().to_owned();
+    // A program of another version does not know the directories of tablespaces. The server has
+    // read what is in them.
+    for link in std::fs::read_dir(data.join("pg_tblspc")).unwrap() {
+        std::fs::remove_file(link.unwrap().path()).unwrap();
+    }
+    let mut checksums = client(view, major, "pg_checksums");
+    succeed(checksums.args(["--check", "-D"]).arg(data));
+}
+
+/// What a snapshot of a source shows that had these rows.
+fn assert_shown(source: &Source, snapshot: &Snapshot, (before, major): (&[String], u32)) {
+    let mut view = source.view(snapshot);
+    assert_eq!(rows(&view), before, "version {major}");
+    assert_sums(&view);
+    for database in ["logged", "copied"] {
+        let sum = view.sql(database, "SELECT sum(i) FROM t");
+        assert_eq!(sum, "12502500", "{database} of version {major}");
+    }
+    Nested::assert_open(&view);
+    assert_sound(&mut view, major);
+}
+
+/// Makes snapshots under load, and changes everything after that.
+fn made<T>(source: &Source, major: u32, make: impl FnOnce() -> T) -> T {
+    under_load_of(&source.server, &MOVES, || {
+        for sql in copies(major) {
+            source.server.sql("postgres", &sql);
+        }
+        let nested = Nested::begin(&source.server);
+        let snapshots = make();
+        nested.commit(&source.server);
+        change(&source.server);
+        snapshots
+    })
 }
 
 #[test]
 fn a_snapshot_under_load_shows_the_database_at_its_creation() {
-    for (major, bin) in all_versions().into_iter().rev() {
-        let source = Source::start(&bin);
-        prepare(&source.server);
+    for (major, bin) in hooked_versions().into_iter().rev() {
+        let source = source(&bin);
         let before = rows(&source.server);
-        let snapshot = under_load(&source.server, || {
-            let snapshot = source.snapshot("one");
-            change(&source.server);
-            snapshot
-        });
+        let snapshot = made(&source, major, || source.snapshot("one"));
         assert_ne!(rows_of_changed(&source.server), before[0]);
         assert!(snapshot.made.linked_files > 100);
-        let mut view = source.view(&snapshot);
-        assert_eq!(rows(&view), before, "version {major}");
-        assert_sums(&view);
-        assert_sound(&mut view);
+        assert_shown(&source, &snapshot, (&before, major));
     }
 }
 
 #[test]
 fn a_snapshot_of_a_pause_shows_what_a_crash_would_have_left() {
-    for (major, bin) in all_versions() {
-        let source = Source::start(&bin);
-        prepare(&source.server);
+    for (major, bin) in hooked_versions() {
+        let source = source(&bin);
         let before = rows(&source.server);
-        let snapshots = under_load(&source.server, || {
-            // One with links, and one whose files the hook links when they are removed.
-            let snapshots = [source.pause("one"), source.late("two")];
-            change(&source.server);
-            snapshots
-        });
+        // One with links, and one whose files the hook links when they are removed.
+        let snapshots = made(&source, major, || [source.pause("one"), source.late("two")]);
         for snapshot in snapshots {
             assert!(snapshot.made.writers_stopped_seconds > 0.0);
-            let mut view = source.view(&snapshot);
-            assert_eq!(rows(&view), before, "version {major}");
-            assert_sums(&view);
-            assert_sound(&mut view);
+            assert_shown(&source, &snapshot, (&before, major));
         }
     }
 }

@@ -18,6 +18,7 @@ mod life;
 mod limits;
 mod modules;
 mod names;
+mod nested;
 mod processes;
 mod regression;
 mod stopped;

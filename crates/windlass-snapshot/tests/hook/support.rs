@@ -1,5 +1,6 @@
 //! Servers with the hook, snapshots of them, and servers on what a snapshot shows.
 
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,7 @@ use tempfile::TempDir;
 use windlass_engine::media::{FileEntry, FileKind, crc32c};
 use windlass_engine::{Cancel, Progress};
 use windlass_image::Image;
-use windlass_postgres::Cluster;
+use windlass_postgres::{Cluster, server_view};
 use windlass_snapshot::hook::{
     self, HookError, HookImage, HookLimits, HookMade, HookRequest, HookStart,
 };
@@ -208,17 +209,23 @@ impl Drop for Source {
     }
 }
 
-/// Writes out what a snapshot shows.
+/// Writes out what a snapshot shows. Tablespaces come into the directory, too.
 fn materialize(directory: &Path, into: &Path) {
     let mut private = std::fs::DirBuilder::new();
     private.mode(0o700).create(into).unwrap();
     let image = HookImage::open(directory).unwrap();
-    for entry in &image.files().0 {
+    let files = server_view(image.files()).unwrap();
+    // A server would make the links of this map, which lead to the source.
+    let is_map = |entry: &&FileEntry| entry.path == b"tablespace_map";
+    for entry in files.0.iter().filter(|entry| !is_map(entry)) {
         let path = into.join(entry.path_lossy());
         match entry.kind {
             FileKind::Directory => private.create(&path).unwrap(),
             FileKind::File => std::fs::write(&path, bytes(&image, entry)).unwrap(),
-            FileKind::Symlink => std::os::unix::fs::symlink("/nowhere", &path).unwrap(),
+            FileKind::Symlink => {
+                let target = std::ffi::OsStr::from_bytes(&entry.link_target);
+                std::os::unix::fs::symlink(target, &path).unwrap();
+            }
         }
     }
 }

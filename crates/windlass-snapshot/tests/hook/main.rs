@@ -21,5 +21,6 @@ mod names;
 mod nested;
 mod processes;
 mod regression;
+mod segments;
 mod stopped;
 mod support;

@@ -76,6 +76,49 @@ fn many_snapshots_cost_what_one_costs() {
     assert!(older < newest / 2, "{older} of {newest}");
 }
 
+/// The files of these tables go. That costs pages of the catalogs only.
+#[test]
+fn a_table_that_is_dropped_emptied_or_packed_costs_no_pages() {
+    const CATALOGS_MAX: u64 = 120;
+    let source = Source::start_with(DEFAULT_BIN.as_ref(), &["autovacuum = off"]);
+    let sql = |sql: &str| source.server.sql("postgres", sql);
+    type Make = fn(&Source, &str) -> Snapshot;
+    let kinds: [(&str, Make); 4] = [
+        ("linked", Source::snapshot),
+        ("paused", Source::pause),
+        ("late", Source::late),
+        ("durable", Source::durable),
+    ];
+    for (kind, make) in kinds {
+        for table in ["dropped", "emptied", "packed"] {
+            let rows = "SELECT i, repeat('x', 200) AS x FROM generate_series(1, 20000) i";
+            sql(&format!("CREATE TABLE {kind}_{table} AS {rows}"));
+            sql(&format!("CREATE INDEX ON {kind}_{table} (i)"));
+            sql(&format!("VACUUM (FREEZE, ANALYZE) {kind}_{table}"));
+            let size = format!("SELECT pg_relation_size('{kind}_{table}') / 8192");
+            assert!(sql(&size).parse::<u64>().unwrap() > 4 * CATALOGS_MAX);
+        }
+        sql("CHECKPOINT");
+        let snapshot = make(&source, kind);
+        let before = sums(&snapshot.directory);
+        let pages = || hook::state(&snapshot.directory).unwrap().pages;
+        let mut kept = pages();
+        for change in ["DROP TABLE", "TRUNCATE", "VACUUM FULL"] {
+            let table = match change {
+                "DROP TABLE" => "dropped",
+                "TRUNCATE" => "emptied",
+                _ => "packed",
+            };
+            sql(&format!("{change} {kind}_{table}"));
+            sql("CHECKPOINT");
+            let cost = pages() - std::mem::replace(&mut kept, pages());
+            assert!(cost < CATALOGS_MAX, "{change}, {kind}: {cost} pages");
+        }
+        assert!(sums(&snapshot.directory) == before, "{kind}");
+        hook::remove(&snapshot.directory).unwrap();
+    }
+}
+
 #[test]
 fn snapshots_go_on_when_the_server_starts_again() {
     let mut source = source();

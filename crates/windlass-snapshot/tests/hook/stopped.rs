@@ -3,6 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -132,6 +133,19 @@ fn a_file_that_somebody_else_changes_loses_every_snapshot_however_the_server_end
     }
 }
 
+/// Has pg_checksums change pages until it is killed: it never comes to its two hundredth page.
+fn killed_halfway(tool: &Path, data: &Path) {
+    let control = || std::fs::read(data.join("global/pg_control")).unwrap();
+    let before = control();
+    let mut strace = Command::new("strace");
+    let inject = "inject=write,pwrite64:signal=KILL:when=200";
+    strace.args(["-qq", "-o", "/dev/null", "-e", inject]);
+    let ended = strace.arg(tool).args(["--enable", "-D"]).arg(data).output();
+    let ended = ended.unwrap();
+    assert_eq!(ended.status.signal(), Some(9), "{ended:?}");
+    assert!(control() == before, "it has not come to its end");
+}
+
 #[test]
 fn tools_of_the_server_lose_every_snapshot_whole_and_cut_off() {
     let mut source = Source::start_of(DEFAULT_BIN.as_ref(), &[], &[]);
@@ -158,6 +172,13 @@ fn tools_of_the_server_lose_every_snapshot_whole_and_cut_off() {
         ("linked", "fast"),
         "pg_checksums-cut-off",
         &cut_off,
+    );
+    let killed = |_: &Path| killed_halfway(&bin.join("pg_checksums"), &data);
+    lost_by(
+        &mut source,
+        ("durable", "fast"),
+        "pg_checksums-killed",
+        &killed,
     );
     let whole = |_: &Path| {
         let ended = run("pg_checksums", "--enable");

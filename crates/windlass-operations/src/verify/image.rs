@@ -1,12 +1,14 @@
 //! Verifies a snapshot that is an image of files: reads all of it and, if asked to, lets the
 //! database's own tools check what is in it. Its files have no checksums, so what is found without
-//! these tools is only what the system itself refuses to read.
+//! these tools is only what the system itself refuses to read, and damage of pages that the hook
+//! has kept: each of these has a checksum.
 
 use std::time::Instant;
 
 use windlass_engine::Cancel;
 use windlass_engine::media::{FileKind, fitted};
 use windlass_image::Image;
+use windlass_snapshot::Method;
 
 use super::Job;
 use super::inspect;
@@ -32,6 +34,7 @@ pub(super) fn verify(
     });
     Ok(VerifiedImage {
         title: snapshot.title(),
+        has_kept_pages: snapshot.snapshot().record().method == Method::Hook,
         bytes,
         seconds: begun.elapsed().as_secs_f64(),
         opened: opened.transpose()?,

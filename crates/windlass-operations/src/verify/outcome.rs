@@ -25,10 +25,12 @@ pub enum VerifyOutcome {
     Image(Box<VerifiedImage>),
 }
 
-/// A verified image whose files have no checksums.
+/// A verified snapshot that is no set. Its files have no checksums.
 pub struct VerifiedImage {
     /// What people call it.
     pub title: String,
+    /// Whether the pages that were kept for it have checksums, and were checked.
+    pub has_kept_pages: bool,
     /// How many bytes were read, and could be.
     pub bytes: u64,
     /// How long it took.

@@ -71,6 +71,7 @@ mod sinks;
 mod snapshot_back;
 mod snapshot_clones;
 mod snapshot_cluster_back;
+mod snapshot_cluster_images;
 mod snapshot_clusters;
 mod snapshot_cuts;
 mod snapshot_hook;

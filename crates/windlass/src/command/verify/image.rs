@@ -25,7 +25,11 @@ pub(super) fn show(global: &Global, verified: &VerifiedImage) -> Code {
     } else if !global.quiet {
         let (title, took) = (&verified.title, duration(verified.seconds));
         let bytes = show_size(verified.bytes);
-        let text = format!("{title}: {bytes} in {took}; its files have no checksums");
+        let checked = match verified.has_kept_pages {
+            true => "pages that the hook kept have checksums, all others have none",
+            false => "its files have no checksums",
+        };
+        let text = format!("{title}: {bytes} in {took}; {checked}");
         output::entry("read", &text, Tone::Good);
         if let Some(found) = found {
             relations::print(found, global.quiet);

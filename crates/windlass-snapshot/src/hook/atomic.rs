@@ -55,12 +55,12 @@ pub(super) fn attempt(
     request: &HookRequest<'_>,
     number: u32,
 ) -> Result<HookMade, HookError> {
+    if cluster.facts().standby {
+        return Err(HookError::Standby);
+    }
     let step = |name| request.progress.set_phase(name);
     step("listing files");
     let mut pinned = cluster.pin()?;
-    if pinned.cluster().standby {
-        return Err(HookError::Standby);
-    }
     let journal = Journal::begin(locked)?;
     let mut prepared = prepare(&mut pinned, request, number)?;
     ensure_store(locked, request.store, prepared.page_bytes)?;

@@ -79,6 +79,7 @@ mod snapshot_images;
 mod snapshot_kills;
 mod snapshot_orphans;
 mod snapshot_power;
+mod snapshot_standby;
 mod snapshot_store;
 mod snapshots;
 mod support;

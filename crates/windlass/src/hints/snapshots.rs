@@ -154,7 +154,10 @@ fn of_method(error: &SnapshotError) -> Option<String> {
         SnapshotError::Method {
             obstacle: Obstacle::NoLimits,
             ..
-        } => "Only snapshots by the method hook can have limits.",
+        } => {
+            "Only snapshots by the method hook can have limits. `windlass snapshot rotate DATABASE \
+             --keep 12` makes a snapshot and drops the oldest of its kind: let a timer type it."
+        }
         SnapshotError::NoLibrary { looked, .. } => return Some(library(looked)),
         SnapshotError::Library { .. } => {
             "The user of the server must be able to read the library, and the library must be made \

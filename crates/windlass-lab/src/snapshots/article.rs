@@ -54,7 +54,7 @@ const LOAD: [Claim; 1] = [claim(
     Where::All,
 )];
 const STEPS: [Claim; 1] = [claim(
-    "recovery (analysis, redo, undo) takes most of the time, and grows with the load",
+    "recovery (analysis, redo, undo) takes longer, the more is written",
     (names::OPENING, names::CLIENTS),
     Trend::Rises,
     Where::All,
@@ -134,6 +134,21 @@ impl SnapshotExperiment {
             Self::Growth => &GROWTH,
             Self::Timeline | Self::Index | Self::AsOf => &[],
         }
+    }
+}
+
+/// What the article says of where the time goes.
+pub(super) const MOSTLY_RECOVERY: &str = "recovery (analysis, redo, undo) takes most of the time";
+
+/// What is said of an experiment whose figure the article describes without a finding that has a
+/// direction.
+pub(super) fn without_claim(of: SnapshotExperiment) -> Option<&'static str> {
+    match of {
+        SnapshotExperiment::Timeline | SnapshotExperiment::Index => Some(
+            "the article shows this figure and says of nothing in it that it rises, falls or \
+             stays, so the runs here are held against nothing",
+        ),
+        _ => None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use windlass_engine::show_bytes;
 
-use super::article::beside;
+use super::article::{MOSTLY_RECOVERY, beside, without_claim};
 use super::compared::{Evaluated, Group};
 use super::experiment::{SnapshotExperiment, names};
 use super::series::{SnapshotSeries, StepTook, TookOf};
@@ -24,6 +24,8 @@ pub fn findings(series: &SnapshotSeries) -> Findings {
         .into_iter()
         .map(|words| format!("the article found: {words}"));
     findings.found.extend(article);
+    let without = without_claim(series.inputs.experiment);
+    findings.found.extend(without.map(str::to_owned));
     findings.method = method(&evaluated);
     findings
 }
@@ -94,6 +96,41 @@ pub(super) fn middle_steps(series: &SnapshotSeries, case: usize) -> Vec<StepTook
     seen
 }
 
+/// The steps that are recovery, as a server logs it. PostgreSQL has no analysis and no undo.
+const RECOVERY: [&str; 2] = ["redo", "checkpoint after the redo"];
+
+/// Whether recovery takes most of the time of making and opening, as the article found.
+fn recovery(series: &SnapshotSeries) -> Option<String> {
+    let mut shares = Vec::new();
+    for case in 0..series.cases.len() {
+        let steps = middle_steps(series, case);
+        let all: f64 = steps.iter().map(|step| step.seconds).sum();
+        let recovery = steps.iter().filter(|step| step.of == TookOf::Opening);
+        let mut recovery = recovery
+            .filter(|step| RECOVERY.contains(&step.name.as_str()))
+            .peekable();
+        if recovery.peek().is_some() && all > 0.0 {
+            let seconds: f64 = recovery.map(|step| step.seconds).sum();
+            shares.push((case, seconds / all));
+        }
+    }
+    let seen = match shares.iter().filter(|(_, share)| *share > 0.5).count() {
+        _ if shares.is_empty() => return None,
+        0 => "not here",
+        mostly if mostly == shares.len() => "here too",
+        _ => "here with some loads",
+    };
+    let words = shares.iter().map(|(case, share)| {
+        let case = series.cases[*case].words(None);
+        format!("{case}: {:.0} %", share * 100.0)
+    });
+    let words: Vec<_> = words.collect();
+    Some(format!(
+        "the article found: {MOSTLY_RECOVERY}; {seen}: {}",
+        words.join(", ")
+    ))
+}
+
 /// The longest step of making and opening, for each load.
 fn steps(series: &SnapshotSeries) -> Vec<String> {
     let words = |case: usize| {
@@ -113,7 +150,8 @@ fn steps(series: &SnapshotSeries) -> Vec<String> {
             100.0 * opening / all.max(1e-9),
         ))
     };
-    (0..series.cases.len()).filter_map(words).collect()
+    let longest = (0..series.cases.len()).filter_map(words);
+    longest.chain(recovery(series)).collect()
 }
 
 /// In which step the newest row was committed that the snapshot has.

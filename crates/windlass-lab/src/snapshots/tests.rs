@@ -157,3 +157,59 @@ fn the_newest_row_lies_in_the_step_that_it_was_committed_in() {
     let html = report(&series);
     assert!(html.contains("Figure 9"), "the article's figure");
 }
+
+#[test]
+fn the_share_of_recovery_is_held_against_the_article() {
+    let step = |name: &str, seconds: f64, of: TookOf| StepTook {
+        name: name.to_owned(),
+        seconds,
+        of,
+    };
+    let found = |redo: &[f64]| {
+        let mut series = series(SnapshotExperiment::Steps, 1);
+        for (case, redo) in redo.iter().enumerate() {
+            let place = u32::try_from(case).unwrap();
+            let setting = setting(names::CLIENTS, place, &format!("{place} clients"));
+            series.cases.push(SnapshotCase(vec![setting]));
+            series.runs.push(SnapshotRun {
+                case,
+                round: 0,
+                values: Vec::new(),
+                steps: vec![
+                    step("linking files", 1.0, TookOf::Making),
+                    step("redo", *redo, TookOf::Opening),
+                    step("checkpoint after the redo", 0.5, TookOf::Opening),
+                ],
+                samples: Vec::new(),
+                making: None,
+            });
+        }
+        findings(&series).found.join("\n")
+    };
+    let mostly = "the article found: recovery (analysis, redo, undo) takes most of the time; ";
+    for (redo, said) in [
+        (
+            &[1.5, 8.5][..],
+            "here too: 0 clients: 67 %, 1 clients: 90 %",
+        ),
+        (&[0.5 / 3.0, 8.5], "here with some loads: 0 clients: 40 %"),
+        (&[0.0], "not here: 0 clients: 33 %"),
+    ] {
+        let found = found(redo);
+        assert!(found.contains(&format!("{mostly}{said}")), "{found}");
+    }
+}
+
+#[test]
+fn a_figure_without_a_finding_says_so() {
+    for experiment in SnapshotExperiment::ALL {
+        let found = findings(&series(experiment, 1)).found.join("\n");
+        let has_none = found.contains("held against nothing");
+        let of = [SnapshotExperiment::Timeline, SnapshotExperiment::Index];
+        assert_eq!(
+            has_none,
+            of.contains(&experiment),
+            "{experiment:?}: {found}"
+        );
+    }
+}

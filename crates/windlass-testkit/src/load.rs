@@ -1,5 +1,7 @@
 //! Loads: programs that keep a cluster busy while it is backed up.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,6 +10,10 @@ use crate::postgres::{PrivateCluster, give_to_servers};
 
 /// The variable with the directory of PostgreSQL's built regression tests.
 const SUITE: &str = "WINDLASS_TEST_PG_REGRESS";
+/// So much of pgbench's messages is shown.
+const MESSAGES_BYTES_MAX: usize = 4096;
+/// So many sessions write beside the statements below.
+const SESSIONS: usize = 3;
 
 /// Statements that create, move and remove files while they are copied. They run one after the
 /// other.
@@ -26,22 +32,51 @@ const DDL: [&str; 12] = [
     "DROP TABLE churn",
 ];
 
-/// A pgbench that runs until it is dropped.
-struct Load(Child);
+/// A pgbench that works until it is ended. None of its statements may fail, unless the test itself
+/// ends the server.
+pub struct Load {
+    pgbench: Child,
+    /// What it says of statements that failed.
+    messages: File,
+}
 
 impl Load {
-    fn start(cluster: &PrivateCluster) -> Self {
+    /// Starts one with so many sessions. The cluster must have pgbench's tables.
+    pub fn start(cluster: &PrivateCluster, sessions: usize) -> Self {
+        let messages = tempfile::tempfile().expect("make a file for messages");
         let mut pgbench = cluster.tool("pgbench");
-        pgbench.args(["-n", "-c", "3", "-T", "100000", "postgres"]);
-        pgbench.stdout(Stdio::null()).stderr(Stdio::null());
-        Self(pgbench.spawn().expect("run pgbench"))
+        pgbench.args(["-n", "-c", &sessions.to_string(), "-T", "100000"]);
+        pgbench.arg("postgres").stdout(Stdio::null());
+        pgbench.stderr(messages.try_clone().expect("share the file"));
+        let pgbench = pgbench.spawn().expect("run pgbench");
+        Self { pgbench, messages }
+    }
+
+    /// Fails if a statement has failed, or if it has ended.
+    pub fn check(&mut self) {
+        // Its sessions end one by one, each with a message.
+        let mut said = vec![0; MESSAGES_BYTES_MAX];
+        let read = self.messages.read_at(&mut said, 0);
+        let said = String::from_utf8_lossy(&said[..read.expect("read the messages")]);
+        let has_failed = ["ERROR", "FATAL", "error:"]
+            .iter()
+            .any(|word| said.contains(*word));
+        assert!(!has_failed, "a statement of pgbench failed: {said}");
+        let ended = self.pgbench.try_wait().expect("look after pgbench");
+        assert!(ended.is_none(), "pgbench ended by itself: {ended:?}");
+    }
+
+    /// Ends it. Fails if a statement has failed.
+    pub fn end(mut self) {
+        self.check();
     }
 }
 
+/// Ends it, whatever came of its statements: the server may have been ended under it.
 impl Drop for Load {
     fn drop(&mut self) {
-        self.0.kill().expect("end pgbench");
-        self.0.wait().expect("wait for pgbench");
+        self.pgbench.kill().expect("end pgbench");
+        self.pgbench.wait().expect("wait for pgbench");
     }
 }
 
@@ -55,7 +90,8 @@ impl Drop for Ended<'_> {
 }
 
 /// Runs `body` while pgbench works, and while statements create and remove tables and databases.
-/// The cluster must have pgbench's tables, and a table `kept (n bigint)`.
+/// The cluster must have pgbench's tables, and a table `kept (n bigint)`. Fails if one of the
+/// statements fails.
 pub fn under_load<T>(cluster: &PrivateCluster, body: impl FnOnce() -> T) -> T {
     under_load_of(cluster, &[], body)
 }
@@ -64,7 +100,7 @@ pub fn under_load<T>(cluster: &PrivateCluster, body: impl FnOnce() -> T) -> T {
 pub fn under_load_of<T>(cluster: &PrivateCluster, more: &[&str], body: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let load = Load::start(cluster);
+        let load = Load::start(cluster, SESSIONS);
         let rounds = scope.spawn(|| {
             let mut rounds = 0;
             while !done.load(Ordering::Acquire) {
@@ -79,7 +115,7 @@ pub fn under_load_of<T>(cluster: &PrivateCluster, more: &[&str], body: impl FnOn
         let result = body();
         drop(ended);
         let rounds: u32 = rounds.join().expect("the workload runs");
-        drop(load);
+        load.end();
         assert!(rounds > 0, "the workload must have run");
         result
     })
@@ -132,4 +168,26 @@ pub fn assert_same_dump(one: &str, other: &str) {
     let differing = one.iter().zip(&other).find(|(one, other)| one != other);
     assert_eq!(differing, None);
     assert_eq!(one.len(), other.len());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::postgres::{ClusterOptions, stay_root, succeed};
+
+    #[test]
+    #[should_panic(expected = "a statement of pgbench failed")]
+    fn a_statement_that_fails_under_load_is_seen() {
+        stay_root();
+        let cluster = PrivateCluster::start(&ClusterOptions::default());
+        let init = ["-i", "-q", "-s", "1", "postgres"];
+        succeed(cluster.tool("pgbench").args(init));
+        let load = Load::start(&cluster, 2);
+        let busy = "SELECT count(*) > 0 FROM pgbench_history";
+        cluster.wait_until(busy, "t");
+        cluster.sql("postgres", "DROP TABLE pgbench_history");
+        let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'";
+        cluster.wait_until(left, "0");
+        load.end();
+    }
 }

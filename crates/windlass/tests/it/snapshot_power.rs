@@ -8,10 +8,11 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
+use windlass_testkit::load::Load;
 use windlass_testkit::postgres::{ClusterOptions, DEFAULT_BIN, PrivateCluster, stay_root, succeed};
 use windlass_testkit::volume::{Volume, VolumeKind};
 
@@ -163,15 +164,14 @@ impl Powered {
 
     /// pgbench, until the snapshot has grown by enough.
     fn under_load(&self, name: &str) -> Load {
-        let mut pgbench = self.cluster.tool("pgbench");
-        pgbench.args(["-n", "-c", "3", "-T", "100000", "postgres"]);
-        pgbench.stdout(Stdio::null()).stderr(Stdio::null());
-        let load = Load(pgbench.spawn().unwrap());
+        let mut load = Load::start(&self.cluster, 3);
         let grown = || self.state(name)["grown_bytes"].as_u64().unwrap();
         let before = grown();
         while grown() < before + GROWN_BYTES {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
+        // From the cut on they may fail.
+        load.check();
         load
     }
 }
@@ -187,16 +187,6 @@ fn counted_up(file: &File, is_off: &AtomicBool) -> u64 {
         number += 1;
     }
     number
-}
-
-/// A pgbench that is killed when this is dropped.
-struct Load(Child);
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
 }
 
 impl Drop for Powered {

@@ -20,11 +20,11 @@ use std::time::Duration;
 
 /// Set by `scripts/soak`: then a test tries everything, and not a few.
 const SOAK: &str = "WINDLASS_TEST_SOAK";
-/// So many of each work are tried in a soak at most, and by which they are drawn.
+/// So many of each work are tried in a soak at most (0 for all), and by which they are drawn.
 const CASES: &str = "WINDLASS_TEST_CASES";
 const SEED: &str = "WINDLASS_TEST_SEED";
 const POLL: Duration = Duration::from_millis(2);
-/// So many calls of one kind are tried at most, spread over all of them.
+/// So many calls of one kind are tried at most, spread over all of them, unless a soak asks for all.
 const OF_A_KIND_MAX: usize = 48;
 
 /// A system call: the `number`th of its kind, counted from 1.
@@ -34,6 +34,16 @@ pub struct Call {
     pub name: String,
     /// Which one.
     pub number: usize,
+}
+
+impl Call {
+    /// The `number`th of this name.
+    pub fn new(name: &str, number: usize) -> Self {
+        Self {
+            name: name.to_owned(),
+            number,
+        }
+    }
 }
 
 impl fmt::Display for Call {
@@ -47,13 +57,24 @@ pub fn is_soak() -> bool {
     std::env::var_os(SOAK).is_some()
 }
 
+fn asked(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Whether no call of any kind is to be left out.
+fn takes_all() -> bool {
+    is_soak() && asked(CASES) == Some(0)
+}
+
 /// All of these in a soak, or as many as it asks for; otherwise `few` of them. They are drawn by a
 /// seed, and stay in their order.
 pub fn drawn<T>(mut all: Vec<T>, few: usize, seed: u64) -> Vec<T> {
-    let asked = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     let (few, mut state) = match is_soak() {
         true => (
-            asked(CASES).map_or(usize::MAX, |cases| usize::try_from(cases).unwrap()),
+            match asked(CASES) {
+                None | Some(0) => usize::MAX,
+                Some(cases) => usize::try_from(cases).unwrap(),
+            },
             asked(SEED).unwrap_or(seed),
         ),
         false => (few, seed),
@@ -73,6 +94,27 @@ pub fn drawn<T>(mut all: Vec<T>, few: usize, seed: u64) -> Vec<T> {
 pub fn counted(command: &Command, kinds: &str, trace: &Path) -> (Output, Vec<Call>) {
     let mut strace = strace(trace, kinds);
     let output = traced(&mut strace, command).output().unwrap();
+    (output, calls_in(trace))
+}
+
+/// Does something to its end, and returns the calls of these kinds of a running process meanwhile,
+/// and of those that it forks.
+pub fn counted_process(process: u32, kinds: &str, trace: &Path, work: &mut Command) -> Vec<Call> {
+    let mut strace = strace(trace, kinds);
+    let strace = strace.args(["-p", &process.to_string()]).spawn();
+    let mut strace = strace.unwrap();
+    while tracer(process) == 0 {
+        std::thread::sleep(POLL);
+    }
+    let output = work.output().unwrap();
+    assert!(output.status.success(), "{work:?}: {output:?}");
+    kill("INT", strace.id());
+    strace.wait().unwrap();
+    calls_in(trace)
+}
+
+/// The calls that strace has written down, which it forgets.
+fn calls_in(trace: &Path) -> Vec<Call> {
     let text = std::fs::read_to_string(trace).unwrap();
     std::fs::remove_file(trace).unwrap();
     let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
@@ -96,14 +138,15 @@ pub fn counted(command: &Command, kinds: &str, trace: &Path) -> (Output, Vec<Cal
         *known = count.max(*known);
     }
     let calls = most.into_iter().flat_map(|(name, count)| {
-        let step = count.div_ceil(OF_A_KIND_MAX).max(1);
-        let call = move |number| Call {
-            name: name.to_owned(),
-            number,
+        let step = match takes_all() {
+            true => 1,
+            false => count.div_ceil(OF_A_KIND_MAX).max(1),
         };
-        (1..=count).step_by(step).map(call)
+        (1..=count)
+            .step_by(step)
+            .map(move |number| Call::new(name, number))
     });
-    (output, calls.collect())
+    calls.collect()
 }
 
 /// Runs a command, and kills it at the entry of a call. It ends by itself if it never makes it.
@@ -121,7 +164,8 @@ pub fn killed(command: &Command, call: &Call) -> Output {
 pub fn stopped(command: &Command, call: &Call, trace: &Path) -> Option<Stopped> {
     let mut strace = stopping(call, trace);
     traced(&mut strace, command);
-    Stopped::wait(strace.stdout(Stdio::null()).spawn().unwrap(), trace)
+    strace.stdout(Stdio::piped()).stderr(Stdio::piped());
+    Stopped::wait(strace.spawn().unwrap(), trace)
 }
 
 /// Does something, until after a call of a running process, or of one that it forks meanwhile.
@@ -235,20 +279,46 @@ impl Stopped {
     }
 
     fn is_there(&self) -> bool {
-        let text = std::fs::read_to_string(&self.trace).unwrap_or_default();
-        text.contains("stopped by SIGSTOP")
+        self.stops() > 0
     }
 
-    /// Kills every process that strace holds.
-    pub fn kill(mut self) {
+    /// How often something of it was stopped.
+    fn stops(&self) -> usize {
+        let text = std::fs::read_to_string(&self.trace).unwrap_or_default();
+        text.matches("stopped by SIGSTOP").count()
+    }
+
+    /// Sends a signal to every process that strace holds.
+    fn signal(&self, signal: &str) {
         let tracer_of = self.strace.id();
         for entry in std::fs::read_dir("/proc").unwrap().flatten() {
             let name = entry.file_name();
             let process = name.to_str().and_then(|name| name.parse().ok());
             if process.is_some_and(|process: u32| tracer(process) == tracer_of) {
-                kill("KILL", process.unwrap_or_default());
+                kill(signal, process.unwrap_or_default());
             }
         }
+    }
+
+    /// Lets the command go on, and waits for its end.
+    pub fn go_on(mut self) -> Output {
+        let mut continued = 0;
+        // Another thread may come to its own call of this number, which stops all of them again.
+        while self.strace.try_wait().unwrap().is_none() {
+            let stops = self.stops();
+            if stops > continued {
+                self.signal("CONT");
+                continued = stops;
+            }
+            std::thread::sleep(POLL);
+        }
+        std::fs::remove_file(&self.trace).unwrap();
+        self.strace.wait_with_output().unwrap()
+    }
+
+    /// Kills every process that strace holds.
+    pub fn kill(mut self) {
+        self.signal("KILL");
         if let Some(mut work) = self.work.take() {
             work.kill().unwrap();
             work.wait().unwrap();
@@ -297,13 +367,25 @@ mod tests {
         assert!(place.path().join("one").exists());
         assert!(!place.path().join("two").exists());
         stopped.kill();
-        let never = Call {
-            name: "mkdir".into(),
-            number: 2,
-        };
+        let never = Call::new("mkdir", 2);
         std::fs::remove_dir(place.path().join("one")).unwrap();
         assert!(self::stopped(&shell, &never, &trace).is_none());
         assert!(place.path().join("three").exists());
+    }
+
+    #[test]
+    fn a_program_that_stands_still_goes_on_to_its_end() {
+        let place = tempfile::tempdir().unwrap();
+        let trace = place.path().join("trace");
+        let mut shell = Command::new("sh");
+        let script = "mkdir one; echo made; mkdir two; exit 7";
+        shell.args(["-c", script]).current_dir(place.path());
+        let stopped = stopped(&shell, &Call::new("mkdir", 1), &trace).unwrap();
+        assert!(!place.path().join("two").exists());
+        let output = stopped.go_on();
+        assert_eq!(output.status.code(), Some(7));
+        assert_eq!(output.stdout, b"made\n");
+        assert!(place.path().join("two").exists());
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! - Nothing is removed but what is proven unsealed: a stripe whose header is whole and whose end
 //!   was read and is no seal, nor the remains of one; and the sealed siblings of such a stripe. A
 //!   read that failed, damage, a version that is not known and a limit prove nothing.
+//! - A device that a repair began is removed only if the same device has its name and is complete.
 //! - Runs give names only when all seals are durable. A set of which one device has its name was
 //!   sealed, whatever the others look like now.
 //! - Only regular files are opened, and no open waits.
@@ -30,11 +31,17 @@ use crate::storage::Files;
 use crate::stripe_name::is_partial;
 use leftover::{Leftover, Look, Sibling, look, siblings};
 
+/// Why a device stays that a repair began.
+const REPAIR: &str = "it is not complete, although its set is: its repair was cut off, and the \
+     next one begins it again";
+
 /// What was done with one left-over stripe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CleanedUp {
     /// Removed, because its set was never sealed.
     Removed(PathBuf),
+    /// Removed: a repair was cut off, and the device that it was to replace is complete.
+    Superfluous(PathBuf),
     /// Renamed to its own name, because its set was sealed.
     Published(PathBuf),
     /// Left as it is. Either nobody can tell whether its set is sealed, or it cannot have its name;
@@ -46,6 +53,13 @@ impl fmt::Display for CleanedUp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Removed(path) => write!(f, "removed {}: its backup was cut off", path.display()),
+            Self::Superfluous(path) => {
+                let path = path.display();
+                write!(
+                    f,
+                    "removed {path}: its repair was cut off, and the device is complete"
+                )
+            }
             Self::Published(path) => {
                 write!(
                     f,
@@ -103,6 +117,9 @@ pub fn clean_up_within(
 
 /// Does what the seals of the stripe and of its siblings prove to be right.
 fn settle(stripe: Leftover, metadata_limit: u64) -> std::io::Result<Vec<CleanedUp>> {
+    if !stripe.sealed && stripe.is_there_complete(metadata_limit) {
+        return Ok(vec![remove_superfluous(&stripe.path)?]);
+    }
     let siblings = siblings(&stripe);
     if siblings.iter().any(|it| matches!(it, Sibling::InUse)) {
         return Ok(Vec::new());
@@ -117,6 +134,7 @@ fn settle(stripe: Leftover, metadata_limit: u64) -> std::io::Result<Vec<CleanedU
     let named = named.or_else(|| parity::named_beside(&stripe));
     if never {
         return match named {
+            Some(_) if stripe.has_parity() => left(REPAIR.to_owned()),
             Some(path) => left(format!(
                 "it is not sealed any more, although its set was: {} has its name",
                 path.display()
@@ -169,6 +187,14 @@ fn remove(path: &Path) -> std::io::Result<CleanedUp> {
     }
     durable::sync_parent(path)?;
     Ok(CleanedUp::Removed(path.to_owned()))
+}
+
+/// Removes what a repair began of a device that is there and complete.
+fn remove_superfluous(path: &Path) -> std::io::Result<CleanedUp> {
+    Ok(match remove(path)? {
+        CleanedUp::Removed(path) => CleanedUp::Superfluous(path),
+        other => other,
+    })
 }
 
 /// Gives a sealed stripe its name. A file that has this name goes only if the run would have

@@ -77,7 +77,7 @@ pub struct SetEntry {
 pub struct SetParity {
     /// The files with parity.
     pub files: Vec<PlaceFile>,
-    /// How many more there should be that are complete.
+    /// How many more there should be that are complete and belong to the others.
     pub lost: u16,
     /// What is wrong with a stripe, if parity makes up for everything that is lost.
     pub mended: Option<EngineError>,

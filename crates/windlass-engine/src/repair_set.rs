@@ -4,35 +4,35 @@
 //!
 //! Invariants
 //! - A device without damage is only read.
-//! - A device that is written anew gets its name when it is whole, sealed and durable. Until then
-//!   everything is as it was, so a repair that was cut off can be begun again.
+//! - A device that is written anew gets its name when it is whole, sealed and durable, and when
+//!   what holds the set and newer envelopes lie beside it. Until then everything is as it was, so a
+//!   repair that was cut off can be begun again.
 //! - Parity is never computed from stripes that are not known to be right.
+//! - A part of a stripe that no group block describes stays as it is. A stripe that lacks such a
+//!   part is left alone.
 
+mod beside;
+mod damaged;
 mod write;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use windlass_media::{KeyFile, SetId, fitted};
+use windlass_media::{SetId, fitted};
 
 use crate::cancel::Cancel;
 use crate::check::{Damage, Survey, verify};
-use crate::durable;
-use crate::error::{DeviceOperation, EngineError};
+use crate::error::EngineError;
 use crate::options::BufferRequest;
 use crate::restore::RestoreOptions;
 use crate::set::{
-    Device, Devices, FoundSet, Rebuilder, find_devices, hold_path, key_file_of, removal,
+    Device, Devices, FoundSet, LostDevice, find_devices, identity_of_stripe, removal,
 };
 use crate::storage::{Kept, Storage};
 use crate::stripe_name::is_partial;
+use beside::Beside;
+use damaged::Damaged;
 use write::{Fresh, Known, Writing, Written};
-
-/// The mode of a file of envelopes.
-const KEYS_MODE: u32 = 0o600;
-/// Longest file that holds a set.
-const HOLD_BYTES_MAX: u64 = 65_536;
 
 /// A device that was written anew.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -60,6 +60,9 @@ pub struct RepairedSet {
     pub devices: u16,
     /// Those that were written anew.
     pub repaired: Vec<RepairedDevice>,
+    /// Those that could not be, or that are still damaged. If there are only such devices, the
+    /// repair fails.
+    pub left: Vec<LostDevice>,
 }
 
 /// Writes every device of a set anew that is missing or damaged. `each` is told of each before
@@ -90,19 +93,28 @@ pub fn repair_set(
         cancel,
         each,
         repaired: Vec::new(),
+        left: Vec::new(),
         _kept: kept(storage, &devices)?,
     };
     devices.check_stays(storage)?;
     devices.check()?;
+    let beside = Beside::of(storage, &devices);
     let damaged = Damaged::of(&devices.rebuilder, cancel)?;
-    job.stripes(&devices, &damaged.stripes)?;
-    job.parities(&finder.found(&places)?, &damaged)?;
-    finder.check(&places)?;
-    Ok(RepairedSet {
-        set,
-        devices: fitted(count),
-        repaired: job.repaired,
-    })
+    job.stripes(&devices, &damaged, &beside)?;
+    job.parities(&finder.found(&places)?, &damaged, &beside)?;
+    if job.left.is_empty() {
+        finder.check(&places)?;
+    }
+    devices.put_beside(&beside)?;
+    match job.repaired.is_empty() && !job.left.is_empty() {
+        true => Err(job.beyond(&devices)),
+        false => Ok(RepairedSet {
+            set,
+            devices: fitted(count),
+            repaired: job.repaired,
+            left: job.left,
+        }),
+    }
 }
 
 /// Finds the devices of the set.
@@ -133,6 +145,7 @@ impl Finder<'_> {
 }
 
 impl Devices {
+    /// All of them: first the stripes, then the parities.
     fn all(&self) -> impl Iterator<Item = &Device> {
         self.stripes.iter().chain(&self.parities)
     }
@@ -153,6 +166,17 @@ impl Devices {
             .iter()
             .try_for_each(|device| write::name(&device.path))?;
         Ok(!unnamed.is_empty())
+    }
+
+    /// Puts what lies beside devices where it is missing: an older version gave a device its name
+    /// first, and may have been cut off then.
+    fn put_beside(&self, beside: &Beside<'_>) -> Result<(), EngineError> {
+        for (number, device) in self.all().enumerate() {
+            if device.is_there && device.fault.is_none() {
+                beside.put(&device.path, number >= self.stripes.len())?;
+            }
+        }
+        Ok(())
     }
 
     /// Refuses a set that is going.
@@ -178,54 +202,6 @@ fn kept(storage: &dyn Storage, devices: &Devices) -> Result<Vec<Kept>, EngineErr
     kept.collect()
 }
 
-/// The content of a small file; none if it cannot be read.
-fn document(storage: &dyn Storage, path: &Path) -> Option<Vec<u8>> {
-    let opened = storage.open(path).ok()?;
-    let bytes = opened.length().ok().filter(|it| *it <= HOLD_BYTES_MAX)?;
-    let mut text = vec![0; fitted(bytes)];
-    opened.read_exact_at(0, &mut text).ok()?;
-    Some(text)
-}
-
-/// Devices that can be opened, and that have damaged parts.
-struct Damaged {
-    stripes: BTreeSet<u16>,
-    parities: BTreeSet<u16>,
-    /// Whether some file with parity says of each group what its members are.
-    is_known: bool,
-}
-
-impl Damaged {
-    /// Reads everything that is there. Fails if more of a group is lost than can be rebuilt.
-    fn of(rebuilder: &Rebuilder, cancel: &Cancel) -> Result<Self, EngineError> {
-        let mut damaged = Self {
-            stripes: BTreeSet::new(),
-            parities: BTreeSet::new(),
-            is_known: !rebuilder.files().is_empty(),
-        };
-        for file in rebuilder.files() {
-            if !rebuilder.is_sound(file, cancel)? {
-                damaged.parities.insert(file.header.parity);
-            }
-        }
-        for block in 0..rebuilder.block_count() {
-            let Ok(groups) = rebuilder.groups(block) else {
-                damaged.is_known = false;
-                continue;
-            };
-            for group in groups {
-                cancel.check()?;
-                let members = group.members.iter();
-                let lost = members.filter(|member| rebuilder.stored(member).is_none());
-                let lost: Vec<_> = lost.map(|member| member.stripe).collect();
-                rebuilder.check(&group, &lost)?;
-                damaged.stripes.extend(lost);
-            }
-        }
-        Ok(damaged)
-    }
-}
-
 struct Job<'a> {
     storage: &'a dyn Storage,
     further: &'a [PathBuf],
@@ -233,93 +209,100 @@ struct Job<'a> {
     cancel: &'a Cancel,
     each: &'a mut dyn FnMut(&Path, &str),
     repaired: Vec<RepairedDevice>,
+    left: Vec<LostDevice>,
     _kept: Vec<Kept>,
 }
 
 impl Job<'_> {
     /// Writes stripes anew: those that cannot be used, and those with damaged parts.
-    fn stripes(&mut self, devices: &Devices, damaged: &BTreeSet<u16>) -> Result<(), EngineError> {
+    fn stripes(
+        &mut self,
+        devices: &Devices,
+        damaged: &Damaged,
+        beside: &Beside<'_>,
+    ) -> Result<(), EngineError> {
         for (stripe, device) in (0..).zip(&devices.stripes) {
-            let fault = match (&device.fault, damaged.contains(&stripe)) {
-                (Some(fault), _) => fault.clone(),
-                (None, true) => "has damaged parts".to_owned(),
-                (None, false) => continue,
+            let Some(fault) = fault_of(device, damaged.stripes.contains(&stripe)) else {
+                continue;
             };
+            if !self.can_be_whole((devices, stripe), device, damaged)? {
+                let fault = format!("{fault}; a part of it is in no group that can be read");
+                self.leave((stripe + 1, false), device, fault);
+                continue;
+            }
             (self.each)(&device.path, &fault);
             let writing = Writing::begin(self.storage, devices, (&device.path, device.is_there))?;
-            let written = writing.stripe(&devices.rebuilder, stripe, self.cancel)?;
-            self.keys(devices, &written.path)?;
-            self.hold(devices, &written.path)?;
+            beside.put(&device.path, false)?;
+            let undescribed = damaged.undescribed(stripe);
+            let written = writing.stripe((&devices.rebuilder, undescribed), stripe, self.cancel)?;
             self.done((stripe + 1, false), fault, written);
         }
         Ok(())
     }
 
-    /// What holds the set lies beside each device, so the new one needs it, too.
-    fn hold(&self, devices: &Devices, path: &Path) -> Result<(), EngineError> {
-        let beside = |path: &Path| hold_path(path.parent().unwrap_or(Path::new("")), devices.set);
-        let own = beside(path);
-        let is_there = |hold: &PathBuf| self.storage.look(hold).is_ok();
-        let mut holds = devices.all().map(|device| beside(&device.path));
-        if is_there(&own) {
-            return Ok(());
+    /// Whether there is something for each part of a stripe: a group that describes it, or the part
+    /// itself, if the stripe that has it says that it is this one.
+    fn can_be_whole(
+        &self,
+        (devices, stripe): (&Devices, u16),
+        device: &Device,
+        damaged: &Damaged,
+    ) -> Result<bool, EngineError> {
+        if damaged.undescribed(stripe).is_empty() {
+            return Ok(true);
         }
-        let Some(other) = holds.find(is_there) else {
-            return Ok(());
-        };
-        // One that cannot be read holds all the same.
-        let text = document(self.storage, &other).unwrap_or_default();
-        let written = self.storage.write(&own, &text);
-        written.map_err(write::fault(DeviceOperation::Write, &own))
-    }
-
-    /// Newer envelopes of an encrypted set lie beside each stripe, so the new one needs them, too.
-    fn keys(&self, devices: &Devices, path: &Path) -> Result<(), EngineError> {
-        if key_file_of(self.storage, path, devices.set).is_ok_and(|own| own.is_some()) {
-            return Ok(());
+        // If all that is described is right, the fault is in the rest, and would stay.
+        if !damaged.stripes.contains(&stripe) {
+            return Ok(false);
         }
-        let others = devices.stripes.iter().map(|device| &device.path);
-        let mut files = others.map(|other| key_file_of(self.storage, other, devices.set));
-        let Some(file) = files.find_map(|file| file.ok().flatten()) else {
-            return Ok(());
-        };
-        let path = path.with_file_name(KeyFile::name(devices.set));
-        let written = durable::write(&path, &file.encode()?, KEYS_MODE);
-        written.map_err(write::fault(DeviceOperation::Write, &path))
+        let identity = identity_of_stripe(self.storage, &device.path);
+        let is_own = identity.is_some_and(|(set, own)| (set, own.0) == (devices.set, stripe));
+        let is_source = device.is_there && is_own && !device.is_of_another_state();
+        Ok(is_source && damaged.can_stay(&devices.rebuilder, stripe, self.cancel)?)
     }
 
     /// Writes files with parity anew.
-    fn parities(&mut self, devices: &Devices, damaged: &Damaged) -> Result<(), EngineError> {
+    fn parities(
+        &mut self,
+        devices: &Devices,
+        damaged: &Damaged,
+        beside: &Beside<'_>,
+    ) -> Result<(), EngineError> {
         let rebuilder = &devices.rebuilder;
+        let stripes: u16 = fitted(devices.stripes.len());
         let is_known = damaged.is_known;
-        let mut is_checked = false;
-        for (parity, device) in (0..).zip(&devices.parities) {
-            let fault = match (&device.fault, damaged.parities.contains(&parity)) {
-                (Some(fault), _) => fault.clone(),
-                (None, true) => "has damaged parts".to_owned(),
-                (None, false) => continue,
-            };
-            if !is_known && !is_checked {
-                self.check_stripes(devices, &device.path)?;
-                is_checked = true;
+        let faulty = (0u16..).zip(&devices.parities).filter_map(|(parity, one)| {
+            let fault = fault_of(one, damaged.parities.contains(&parity))?;
+            Some((parity, one, fault))
+        });
+        let faulty: Vec<_> = faulty.collect();
+        let are_sound = is_known || faulty.is_empty() || self.are_sound(devices)?;
+        for (parity, device, fault) in faulty {
+            let number = (stripes + parity + 1, true);
+            if !are_sound {
+                let fault = format!("{fault}; it is computed only from stripes that are right");
+                self.leave(number, device, fault);
+                continue;
             }
             (self.each)(&device.path, &fault);
             let writing = Writing::begin(self.storage, devices, (&device.path, device.is_there))?;
+            beside.put(&device.path, true)?;
             let written = match is_known {
                 true => writing.parity(parity, &Known(rebuilder), self.cancel)?,
                 false => writing.parity(parity, &Fresh(rebuilder), self.cancel)?,
             };
-            self.hold(devices, &written.path)?;
-            let stripes: u16 = fitted(devices.stripes.len());
-            self.done((stripes + parity + 1, true), fault, written);
+            self.done(number, fault, written);
         }
         Ok(())
     }
 
-    /// Refuses to compute parity anew if the stripes are damaged: then it would be of wrong bytes.
-    /// They can be checked only together with the sets on which they build, whose own damage does
-    /// not matter.
-    fn check_stripes(&self, devices: &Devices, parity: &Path) -> Result<(), EngineError> {
+    /// Whether parity can be computed anew from the stripes: if they are damaged, it would be of
+    /// wrong bytes. They can be checked only together with the sets on which they build, whose own
+    /// damage does not matter. Those that are damaged are left.
+    fn are_sound(&mut self, devices: &Devices) -> Result<bool, EngineError> {
+        if !self.left.is_empty() {
+            return Ok(false);
+        }
         let stripes: Vec<_> = devices.stripes.iter().map(|it| it.path.clone()).collect();
         let survey = Survey::among(self.storage, &stripes, self.further, self.limit)?;
         let own = survey.set().stripes().iter();
@@ -334,19 +317,33 @@ impl Job<'_> {
         let options = options.fit(survey.set())?;
         let found = verify(&survey, &options, &Arc::default(), self.cancel)?.damage;
         let is_own = |it: &Damage| it.stripe == 0 || own.iter().any(|own| *own == it.location);
-        let is_all_listed = found.damage_count == found.damage.len() as u64;
-        if is_all_listed && !found.damage.iter().any(is_own) {
-            return Ok(());
+        for (stripe, device) in (0..).zip(&devices.stripes) {
+            let location = device.path.to_string_lossy();
+            if found.damage.iter().any(|it| it.location == location) {
+                let fault = "has damaged parts that are in no group that can be read";
+                self.leave((stripe + 1, false), device, fault.to_owned());
+            }
         }
-        let damaged = found.damage.iter().filter(|it| is_own(it));
-        let mut lost: Vec<_> = damaged.map(|it| it.location.clone()).collect();
-        lost.dedup();
-        lost.push(parity.to_string_lossy().into_owned());
-        Err(EngineError::BeyondParity {
+        let is_all_listed = found.damage_count == found.damage.len() as u64;
+        Ok(is_all_listed && !found.damage.iter().any(is_own))
+    }
+
+    fn leave(&mut self, (number, is_parity): (u16, bool), device: &Device, fault: String) {
+        self.left.push(LostDevice {
+            number,
+            location: device.path.to_string_lossy().into_owned(),
+            is_parity,
+            fault,
+        });
+    }
+
+    /// The error when nothing could be repaired.
+    fn beyond(&self, devices: &Devices) -> EngineError {
+        EngineError::BeyondParity {
             set: devices.set,
             parities: fitted(devices.parities.len()),
-            lost,
-        })
+            lost: self.left.iter().map(|it| it.location.clone()).collect(),
+        }
     }
 
     fn done(&mut self, (number, is_parity): (u16, bool), fault: String, written: Written) {
@@ -360,4 +357,10 @@ impl Job<'_> {
         };
         self.repaired.push(device);
     }
+}
+
+/// What is wrong with a device, if something is.
+fn fault_of(device: &Device, is_damaged: bool) -> Option<String> {
+    let of_parts = || is_damaged.then(|| "has damaged parts".to_owned());
+    device.fault.clone().or_else(of_parts)
 }

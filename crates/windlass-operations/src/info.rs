@@ -38,7 +38,7 @@ pub enum InfoOutcome {
 /// The sets to which some words lead.
 pub struct NamedInfo {
     sets: BTreeMap<SetId, Vec<StripeGlance>>,
-    /// Stripes of backups under way, or cut off.
+    /// Devices of backups and repairs under way, or cut off.
     pub unfinished: Vec<PathBuf>,
 }
 
@@ -48,7 +48,7 @@ pub struct PlaceInfo {
     pub sets: Vec<SetEntry>,
     /// Files with a stripe's name that cannot be read as one.
     pub unknown: Vec<UnknownStripe>,
-    /// Stripes of backups under way, or cut off.
+    /// Devices of backups and repairs under way, or cut off.
     pub unfinished: Vec<PathBuf>,
     /// Sets that have expired, and are hidden until they are removed.
     pub hidden: Vec<SetEntry>,

@@ -14,6 +14,7 @@ pub mod evil;
 pub mod faulty;
 mod fresh;
 pub mod gate;
+pub mod groups;
 pub mod heap;
 pub mod installed;
 pub mod load;

@@ -14,7 +14,7 @@ use crate::device::{holds_nothing, is_stripe};
 use crate::durable::{self, Locked};
 use crate::error::EngineError;
 use crate::set::places::where_it_may_be;
-use crate::set::{Ends, parity_header};
+use crate::set::{Ends, parity_header, sealed};
 use crate::storage::Files;
 use crate::stripe_name::{PARTIAL_SUFFIX, is_partial, partial_path, set_part};
 
@@ -64,6 +64,22 @@ impl Leftover {
     /// The set, and where its parity was written.
     pub(super) fn parities(&self) -> (SetId, &[Vec<u8>]) {
         (self.header.set_id, &self.header.parities)
+    }
+
+    /// Whether its set has parity.
+    pub(super) fn has_parity(&self) -> bool {
+        !self.header.parities.is_empty()
+    }
+
+    /// Whether the same stripe of a set with parity has its name and is complete. Then a repair
+    /// began this one.
+    pub(super) fn is_there_complete(&self, limit: u64) -> bool {
+        let name = self.name();
+        let own = (self.header.set_id, self.header.stripe);
+        let is_own = |(header, _): (StripeHeader, _)| (header.set_id, header.stripe) == own;
+        self.has_parity()
+            && read_header(&name).is_ok_and(is_own)
+            && sealed(&Files, &name, limit).is_ok()
     }
 
     /// The open file, which is locked.

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use windlass_media::{FormatError, ParityHeader, SetId, Structure};
 
 use super::leftover::{Leftover, begun, is_sealed};
-use super::{CleanedUp, is_kept, remove};
+use super::{CleanedUp, REPAIR, is_kept, remove, remove_superfluous};
 use crate::bounded::open_regular;
 use crate::durable::{self, Locked, NameError};
 use crate::error::EngineError;
@@ -49,10 +49,17 @@ pub(super) fn settle(path: &Path, limit: u64) -> io::Result<Option<CleanedUp>> {
         }
         _ if is_unsealed => remove(path).map(Some),
         Ok(_) => left("not every stripe of its set can be read"),
-        Err(_) if is_named => left("it is not complete, although its set is"),
+        Err(_) if is_whole(&name, &header, limit) => remove_superfluous(path).map(Some),
+        Err(_) if is_named => left(REPAIR),
         Err(error) if is_without_end(&error) && sealed.is_empty() => remove(path).map(Some),
         Err(error) => left(&error.to_string()),
     }
+}
+
+/// Whether a file has this parity of this set and is complete.
+fn is_whole(path: &Path, own: &ParityHeader, limit: u64) -> bool {
+    ParityFile::open(&Files, path, limit)
+        .is_ok_and(|file| (file.header.set_id, file.header.parity) == (own.set_id, own.parity))
 }
 
 /// Whether the end of a file with parity was read, and is none.

@@ -274,18 +274,27 @@ impl Gathered {
 
     /// Takes out the unfinished stripes that are also there as sealed ones. The sealed stripe
     /// proves that the set was completed, whatever such a copy is. If a set with parity was
-    /// completed, any unfinished stripe is of a repair: runs give names when all is sealed.
+    /// completed, any unfinished device is of a repair: runs give names when all is sealed.
     fn take_unfinished_copies(&mut self) -> Vec<PathBuf> {
         let sealed = self.stripes.iter().filter(|one| one.fault.is_none());
         let is_named = |file: &PlaceFile| !is_partial(&file.location);
-        let mut whole = self.parities.iter().filter(|one| one.is_whole);
+        let mut whole = self.parities.iter().filter(|one| one.said.is_some());
+        let of_header = self.header.as_ref();
+        let has_parity = !self.parities.is_empty()
+            || of_header.is_some_and(|header| !header.parities.is_empty());
         let is_repaired = whole.any(|one| is_named(&one.file))
-            || !self.parities.is_empty() && sealed.clone().any(|one| is_named(&one.file));
+            || has_parity && sealed.clone().any(|one| is_named(&one.file));
         let sealed: Vec<_> = sealed.map(|one| one.index).collect();
         let is_copy =
             |one: &mut Stripe| one.is_unfinished() && (is_repaired || sealed.contains(&one.index));
         let copies = self.stripes.extract_if(.., is_copy);
-        copies.map(|copy| copy.file.location).collect()
+        let mut copies: Vec<_> = copies.map(|copy| copy.file.location).collect();
+        let is_unfinished = |one: &mut ParityFound| !is_named(&one.file) && one.said.is_none();
+        if is_repaired {
+            let parities = self.parities.extract_if(.., is_unfinished);
+            copies.extend(parities.map(|copy| copy.file.location));
+        }
+        copies
     }
 
     fn entry(

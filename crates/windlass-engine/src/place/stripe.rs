@@ -5,7 +5,9 @@ use std::path::Path;
 use windlass_media::{Footer, ParityHeader, Seal, SetId, StripeHeader, StripeIndex};
 
 use crate::error::{EngineError, damage};
-use crate::set::{Ends, ParityFile, check_same_footer, check_same_stripe, cipher_of, header_of};
+use crate::set::{
+    Ends, ParityFile, Said, check_same_footer, check_same_stripe, cipher_of, header_of,
+};
 use crate::storage::{PlaceFile, Storage};
 use crate::stripe_name::{self, is_partial};
 
@@ -24,8 +26,8 @@ pub(super) struct Stripe {
 pub(super) struct ParityFound {
     pub(super) file: PlaceFile,
     pub(super) header: ParityHeader,
-    /// Whether it is complete.
-    pub(super) is_whole: bool,
+    /// What it says of the set and of its groups, if it is complete.
+    pub(super) said: Option<Said>,
 }
 
 /// What a file turned out to be.
@@ -58,12 +60,9 @@ pub(super) fn look(storage: &dyn Storage, file: PlaceFile, limit: u64) -> Found 
     if header.is_err()
         && let Ok((header, _)) = header_of(&ends)
     {
-        let is_whole = ParityFile::open(storage, &file.location, limit).is_ok();
-        return Found::Parity(Box::new(ParityFound {
-            file,
-            header,
-            is_whole,
-        }));
+        let whole = ParityFile::open(storage, &file.location, limit);
+        let said = whole.ok().map(|whole| Said::of(&whole));
+        return Found::Parity(Box::new(ParityFound { file, header, said }));
     }
     let seal = ends.seal();
     drop(ends);

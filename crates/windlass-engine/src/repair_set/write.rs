@@ -1,6 +1,7 @@
 //! Writing one device of a set anew.
 
 use std::ffi::OsString;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -82,10 +83,10 @@ impl Writing {
         })
     }
 
-    /// Writes a stripe.
+    /// Writes a stripe. These parts of it stay as they are.
     pub(super) fn stripe(
         mut self,
-        rebuilder: &Rebuilder,
+        (rebuilder, staying): (&Rebuilder, &[Range<u64>]),
         stripe: u16,
         cancel: &Cancel,
     ) -> Result<Written, EngineError> {
@@ -96,11 +97,11 @@ impl Writing {
             let mut buffer = self.buffer()?;
             let count = (end - self.offset).min(buffer.capacity() as u64);
             buffer.set_len(fitted(count));
-            exactly(rebuilder, stripe, self.offset, &mut buffer)?;
+            fill((rebuilder, staying), stripe, self.offset, &mut buffer)?;
             self.submit(buffer)?;
         }
         let mut seal = vec![0; self.header.alignment as usize];
-        exactly(rebuilder, stripe, end, &mut seal)?;
+        fill((rebuilder, staying), stripe, end, &mut seal)?;
         self.seal(length, &seal)
     }
 
@@ -174,7 +175,9 @@ impl Writing {
         }
         self.device.publish()?;
         // Those of an earlier repair, which was cut off, are among them.
-        for moved in damaged_names(&self.path).filter(|moved| is_of(moved, self.header.set_id)) {
+        let partial = partial_path(&self.path);
+        let moved = damaged_names(&self.path).chain(damaged_names(&partial));
+        for moved in moved.filter(|moved| is_of(moved, self.header.set_id)) {
             let removed = std::fs::remove_file(&moved);
             removed.map_err(fault(DeviceOperation::Remove, &moved))?;
         }
@@ -184,6 +187,35 @@ impl Writing {
             bytes: length,
         })
     }
+}
+
+/// Fills a buffer with bytes of a stripe: right ones, and in these parts those that are there.
+fn fill(
+    (rebuilder, staying): (&Rebuilder, &[Range<u64>]),
+    stripe: u16,
+    offset: u64,
+    into: &mut [u8],
+) -> Result<(), EngineError> {
+    let mut done = 0;
+    while done < into.len() {
+        let at = offset + done as u64;
+        let next = staying.iter().find(|part| part.end > at);
+        let stays = next.is_some_and(|part| part.start <= at);
+        let until = match next {
+            Some(part) if stays => part.end,
+            Some(part) => part.start,
+            None => u64::MAX,
+        };
+        let count = usize::try_from(until - at).unwrap_or(usize::MAX);
+        let count = count.min(into.len() - done);
+        let part = &mut into[done..done + count];
+        match stays {
+            true => part.copy_from_slice(&rebuilder.unchecked(stripe, at, count)?),
+            false => exactly(rebuilder, stripe, at, part)?,
+        }
+        done += count;
+    }
+    Ok(())
 }
 
 fn exactly(

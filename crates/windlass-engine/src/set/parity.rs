@@ -19,7 +19,9 @@ mod model;
 mod notes;
 pub(crate) mod rebuild;
 
-pub(crate) use find::{Device, Devices, find_devices, mended, rebuilder_of};
+pub(crate) use choice::Said;
+pub(crate) use find::{Device, Devices, find_devices, mended, rebuilder_of, sealed};
 pub(crate) use model::stripes_of;
 pub use notes::{LostDevice, Mends, RebuiltPart};
+pub(crate) use rebuild::Described;
 pub use rebuild::Rebuilder;

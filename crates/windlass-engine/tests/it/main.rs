@@ -29,6 +29,7 @@ mod memory;
 mod nul;
 mod pages;
 mod parity;
+mod parity_blocks;
 mod parity_groups;
 mod parity_kinds;
 mod parity_repair;

@@ -322,8 +322,11 @@ fn an_encrypted_set_is_repaired_without_its_key_and_keeps_its_newer_envelopes() 
     assert!(contents(&devices) == right);
     assert!(open(&devices).is_empty());
     let mut damaged = right.clone();
-    let middle = damaged[0].len() / 2;
-    damaged[0][middle] ^= 1;
+    // Frames are wherever a writer was free.
+    let parts = groups(&devices, 1).into_iter().flatten();
+    let mut frames = parts.filter(|part| part.device < 3 && part.bytes >= 32 * 1024);
+    let frames = frames.next().unwrap();
+    damaged[frames.device][frames.offset + frames.bytes / 2] ^= 1;
     put(&devices, &damaged);
     assert_eq!(open(&devices).part_count, 1);
     assert!(

@@ -12,7 +12,9 @@ use windlass_engine::media::{
 };
 use windlass_engine::{
     EngineError, Files, Lies, METADATA_LIMIT_DEFAULT, OpenSet, PlaceFile, ReadAt, Storage,
+    list_sets,
 };
+use windlass_testkit::sets::flip;
 
 use crate::parity::{Fixture, Loss, repair};
 use crate::support::*;
@@ -135,6 +137,56 @@ fn parities_of_different_groups_are_never_used_together() {
     assert_eq!(repaired.len(), 1, "{repaired:?}");
     assert!(fs::read(&set.devices[4]).unwrap() == set.content[4]);
     assert!(set.restored().is_empty());
+}
+
+/// A list tells the groupings apart as whoever opens the set does.
+#[test]
+fn a_list_says_which_parity_does_not_go_with_the_others() {
+    let listed = |set: &Fixture| {
+        let places = [set.dir.path().to_owned()];
+        let list = list_sets(&Files, &places, METADATA_LIMIT_DEFAULT).unwrap();
+        let [one] = list.sets.as_slice() else {
+            panic!("{:?}", list.sets)
+        };
+        (one.state.name(), one.parity.lost)
+    };
+    let set = with_two_groupings();
+    assert_eq!(listed(&set), ("sealed", 1));
+    fs::remove_file(&set.devices[0]).unwrap();
+    assert_eq!(listed(&set), ("sealed", 1));
+    fs::remove_file(&set.devices[1]).unwrap();
+    assert_eq!(listed(&set), ("incomplete", 1));
+    set.whole();
+    assert_eq!(listed(&set), ("sealed", 0));
+    for parities in [1, 2] {
+        let set = Fixture::new(4, parities, Codec::Zstd(1));
+        let mut stale = Parity::of(&set.content[3]);
+        stale.end.set_root[7] ^= 1;
+        write(&set.devices[3], &stale.signed());
+        assert_eq!(listed(&set), ("sealed", 1), "{parities}");
+        let numbers: Vec<_> = set.repaired().repaired.iter().map(|it| it.number).collect();
+        assert_eq!(numbers, [4], "{parities}");
+        assert_eq!(listed(&set), ("sealed", 0), "{parities}");
+    }
+}
+
+/// The groups of the one cannot be read, and those of the other say what is damaged.
+#[test]
+fn a_stripe_is_repaired_by_the_groups_that_can_be_read() {
+    let set = with_two_groupings();
+    let first = Parity::of(&set.content[3]);
+    let offset = fitted::<usize, _>(first.directory.entries[0].offset);
+    let mut damaged = first.bytes.clone();
+    damaged[offset + 80] ^= 1;
+    for stripe in 0..3 {
+        write(&set.devices[3], &damaged);
+        let middle = set.content[stripe].len() as u64 / 2;
+        flip(&set.devices[stripe], middle);
+        let numbers: Vec<_> = set.repaired().repaired.iter().map(|it| it.number).collect();
+        assert_eq!(numbers, [stripe as u16 + 1, 4, 5]);
+        assert!(fs::read(&set.devices[stripe]).unwrap() == set.content[stripe]);
+        assert!(set.restored().is_empty());
+    }
 }
 
 #[test]

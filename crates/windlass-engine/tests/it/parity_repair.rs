@@ -272,6 +272,72 @@ fn a_clean_up_removes_parity_only_if_it_is_proven_that_its_set_never_was() {
     }
 }
 
+/// What a repair that was cut off left: it is named, and goes as soon as nobody needs it.
+#[test]
+fn what_a_repair_began_is_listed_and_goes_when_the_device_is_whole() {
+    let set = Fixture::new(4, 1, Codec::Zstd(1));
+    for device in 0..4 {
+        let partial = partial_path(&set.devices[device]);
+        let content = &set.content[device];
+        for length in [2048, content.len() - SEAL_BYTES] {
+            set.whole();
+            write(&partial, &content[..length]);
+            let places = [set.dir.path().to_owned()];
+            let list = list_sets(&Files, &places, METADATA_LIMIT_DEFAULT).unwrap();
+            assert_eq!(list.unfinished, std::slice::from_ref(&partial), "{device}");
+            let [one] = list.sets.as_slice() else {
+                panic!("{:?}", list.sets)
+            };
+            assert_eq!(
+                (one.state.name(), one.parity.lost),
+                ("sealed", 0),
+                "{device}"
+            );
+            assert_eq!(one.locations().len(), 4, "{device}");
+            // The device is there: nobody needs the other one.
+            let done = clean_up(set.dir.path()).unwrap();
+            assert_eq!(done, [CleanedUp::Superfluous(partial.clone())], "{device}");
+            assert!(set.restored().is_empty(), "{device}");
+            // The device is damaged, so it stays until the next repair.
+            write(&partial, &content[..length]);
+            set.lose(device, Loss::Short);
+            let done = clean_up(set.dir.path()).unwrap();
+            let [CleanedUp::Left(left, why)] = done.as_slice() else {
+                panic!("{done:?}")
+            };
+            assert_eq!(left, &partial);
+            assert!(why.contains("its repair was cut off"), "{why}");
+            let numbers: Vec<_> = set.repaired().repaired.iter().map(|it| it.number).collect();
+            assert_eq!(numbers, [device as u16 + 1]);
+            let left = fs::read_dir(set.dir.path()).unwrap().count();
+            assert_eq!(left, 4, "device {device}: nothing else is left");
+        }
+    }
+}
+
+/// An older version gave a device its name before it wrote what lies beside it.
+#[test]
+fn what_a_whole_device_lacks_beside_it_is_put_there_again() {
+    let set = Fixture::new(3, 1, Codec::Zstd(1));
+    let places = [set.dir.path().to_owned()];
+    let list = list_sets(&Files, &places, METADATA_LIMIT_DEFAULT).unwrap();
+    let id = list.sets[0].set_id;
+    let disks: Vec<_> = (0..3)
+        .map(|number| set.dir.path().join(format!("d{number}")))
+        .collect();
+    for (disk, device) in disks.iter().zip(&set.devices) {
+        fs::create_dir(disk).unwrap();
+        rename(device, &disk.join(device.file_name().unwrap()));
+    }
+    write(&hold_path(&disks[1], id), b"{}");
+    let limits = (METADATA_LIMIT_DEFAULT, &Cancel::new());
+    let done = repair_set(&Files, (&disks, &[]), limits, &mut |_, _| {}).unwrap();
+    assert!(done.repaired.is_empty());
+    for disk in &disks {
+        assert_eq!(fs::read(hold_path(disk, id)).unwrap(), b"{}");
+    }
+}
+
 #[test]
 fn what_holds_a_set_is_seen_and_kept_beside_each_device() {
     let set = Fixture::new(4, 2, Codec::Zstd(1));

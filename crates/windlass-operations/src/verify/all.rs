@@ -83,6 +83,7 @@ pub(super) fn verify(job: &Job<'_>, named: &Named) -> Result<VerifiedSets, Opera
         job.tell(VerifyStep::Log { log: &log });
         logs.push(log);
     }
+    let unfinished = unfinished.iter().flat_map(|set| set.locations());
     Ok(VerifiedSets {
         logs,
         moment: None,
@@ -90,7 +91,7 @@ pub(super) fn verify(job: &Job<'_>, named: &Named) -> Result<VerifiedSets, Opera
         earlier: earlier.len(),
         instead: instead(&results, &sets, &named.paths),
         results,
-        unfinished: unfinished.iter().flat_map(|set| set.locations()).collect(),
+        unfinished: unfinished.chain(list.unfinished.iter().cloned()).collect(),
     })
 }
 

@@ -172,7 +172,7 @@ pub struct VerifiedSets {
     pub earlier: usize,
     /// What was found: first of files that belong to no set, then of each set.
     pub results: Vec<SetResult>,
-    /// Stripes of backups under way, or cut off.
+    /// Devices of backups and repairs under way, or cut off.
     pub unfinished: Vec<PathBuf>,
     /// What to do about damaged sets.
     pub instead: BadSets,

@@ -70,7 +70,7 @@ fn show(global: &Global, arguments: &Info, sets: &NamedInfo) -> Ending {
     } else {
         unfinished.for_each(|place| {
             output::line(&format!(
-                "unfinished    {place}  of a backup under way, or cut off"
+                "unfinished    {place}  of a backup or a repair under way, or cut off"
             ));
         });
     }

@@ -18,7 +18,24 @@ pub fn run(global: &Global, arguments: &RepairSet) -> Result<Code, Failure> {
         false if global.quiet => {}
         false => show(&repaired),
     }
-    Ok(Code::Done)
+    match repaired.left.is_empty() {
+        true => Ok(Code::Done),
+        false => {
+            complain(&repaired);
+            Ok(Code::Damage)
+        }
+    }
+}
+
+/// Says what could not be repaired.
+fn complain(repaired: &RepairedSet) {
+    for device in &repaired.left {
+        let what = if device.is_parity { "parity" } else { "stripe" };
+        let (number, location, fault) = (device.number, &device.location, &device.fault);
+        let text = format!("{what}, device {number}: {location}: {fault}");
+        output::note(&format!("error: not repaired: {text}"));
+    }
+    output::note("hint: Make a new backup. `windlass verify` lists what is lost of this set.");
 }
 
 fn document(repaired: &RepairedSet) -> Value {
@@ -26,6 +43,7 @@ fn document(repaired: &RepairedSet) -> Value {
         "set_id": repaired.set.to_string(),
         "devices": repaired.devices,
         "repaired": to_json(&repaired.repaired),
+        "left": to_json(&repaired.left),
     })
 }
 
@@ -33,11 +51,22 @@ fn show(repaired: &RepairedSet) {
     repaired.repaired.iter().for_each(written);
     let devices = output::count(u64::from(repaired.devices), "device");
     let set = repaired.set;
-    let text = match repaired.repaired.is_empty() {
-        true => format!("set {set}: nothing to repair, all {devices} read and right"),
-        false => format!("set {set}: all {devices} are whole again"),
+    let left = repaired.left.len();
+    let (text, tone) = match repaired.repaired.is_empty() {
+        _ if left > 0 => (
+            format!("set {set}: {left} of {devices} could not be repaired"),
+            Tone::Bad,
+        ),
+        true => (
+            format!("set {set}: nothing to repair, all {devices} read and right"),
+            Tone::Good,
+        ),
+        false => (
+            format!("set {set}: all {devices} are whole again"),
+            Tone::Good,
+        ),
     };
-    output::entry("set", &text, Tone::Good);
+    output::entry("set", &text, tone);
 }
 
 fn written(device: &RepairedDevice) {

@@ -10,7 +10,7 @@ use crate::error::EngineError;
 use crate::place::stripe::{Found, ParityFound, Stripe, look};
 use crate::place::{SetAbout, SetState};
 use crate::set::places::where_it_may_be;
-use crate::set::{FoundSet, hold_path};
+use crate::set::{FoundSet, Said, hold_path};
 use crate::storage::Storage;
 
 /// Adds a file with parity to its set.
@@ -78,11 +78,18 @@ pub(super) fn holds_elsewhere(
 }
 
 impl Gathered {
-    /// How many complete files with parity there are.
+    /// How many complete files with parity there are that belong to the set and to each other.
     fn parities_there(&self) -> u16 {
-        let whole = self.parities.iter().filter(|found| found.is_whole);
-        let whole: BTreeSet<_> = whole.map(|found| found.header.parity).collect();
-        saturated(whole.len())
+        let said = self.parities.iter();
+        let said = said.filter_map(|found| Some((found.header.parity, found.said.as_ref()?)));
+        let said: Vec<_> = said.collect();
+        let seals = self.stripes.iter().filter_map(|stripe| {
+            let seal = stripe.seal.as_ref()?;
+            Some((stripe.index.0, (seal.set_root, seal.stripe_bytes)))
+        });
+        let seals: Vec<_> = seals.collect();
+        let stripes = saturated(self.locations().len());
+        saturated(Said::together(&said, stripes, &seals))
     }
 
     /// How many more there should be.

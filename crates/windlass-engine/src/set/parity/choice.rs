@@ -7,12 +7,22 @@
 //! back. Each file is right for itself, but their parities are sums of different members. So those
 //! of the larger number are used together, and another is asked only for what these cannot rebuild.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use windlass_media::MemberEntry;
+use windlass_media::{MemberEntry, fitted};
 
 use super::file::ParityFile;
 use super::find::Device;
+
+/// What a file with parity says of its set and of its groups, as far as its directory tells it. It
+/// does not grow with the set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    truth: Truth,
+    /// A hash of where groups and blocks are. Files of one grouping differ in their sums only.
+    grouping: [u8; 32],
+}
 
 /// What devices say of a set: its root, and how long each stripe is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +59,68 @@ struct Grouping {
     first: Option<Vec<MemberEntry>>,
 }
 
+impl Said {
+    pub(crate) fn of(file: &ParityFile) -> Self {
+        let mut hash = blake3::Hasher::new();
+        hash.update(&file.header.member_bytes.to_le_bytes());
+        for entry in &file.directory.entries {
+            let places = [entry.offset, entry.region_offset, entry.first_group];
+            let counts = [entry.bytes, entry.groups].map(u64::from);
+            let numbers = places.iter().chain(&counts).chain(&entry.starts);
+            numbers.for_each(|number| {
+                hash.update(&number.to_le_bytes());
+            });
+        }
+        Self {
+            truth: Truth::of(file),
+            grouping: *hash.finalize().as_bytes(),
+        }
+    }
+
+    /// How many of these parities go together, whatever else there is: those that say of the set
+    /// what most devices say, and of its groups what most of these say. `seals` has the number, the
+    /// root and the length of each stripe that is sealed.
+    pub(crate) fn together(
+        said: &[(u16, &Self)],
+        stripes: u16,
+        seals: &[(u16, ([u8; 32], u64))],
+    ) -> usize {
+        let parities = |is_it: &dyn Fn(&Self) -> bool| {
+            let found = said.iter().filter(|(_, one)| is_it(one));
+            let numbers: BTreeSet<_> = found.map(|(number, _)| *number).collect();
+            numbers.len()
+        };
+        let votes = |one: &Self| {
+            let agrees = |(stripe, seal): &&(u16, _)| one.truth.has(*stripe, *seal);
+            let seals = seals.iter().filter(agrees).count();
+            parities(&|other| other.truth == one.truth) + seals
+        };
+        let best = said.iter().map(|(_, one)| {
+            let own = parities(&|other| other == *one);
+            (votes(one), own)
+        });
+        let (most, own) = best.max().unwrap_or_default();
+        match Truth::of_seals(stripes, seals) {
+            // All stripes say something else, and they are more.
+            Some(truth) if truth.lengths.len() > most => 0,
+            _ => own,
+        }
+    }
+}
+
 impl Truth {
+    /// What the stripes say, if each is sealed and all say the same.
+    fn of_seals(stripes: u16, seals: &[(u16, ([u8; 32], u64))]) -> Option<Self> {
+        let lengths = seals.iter().map(|(stripe, (_, bytes))| (*stripe, *bytes));
+        let lengths: BTreeMap<_, _> = lengths.collect();
+        let root = seals.first().map(|(_, (root, _))| *root)?;
+        let is_one = seals.iter().all(|(_, (other, _))| *other == root);
+        (is_one && lengths.len() == usize::from(stripes)).then(|| Self {
+            root,
+            lengths: lengths.into_values().collect(),
+        })
+    }
+
     fn of(file: &ParityFile) -> Self {
         Self {
             root: file.end.set_root,
@@ -63,7 +134,7 @@ impl Truth {
         (Some(&sealed.1), sealed.0) == (length, self.root)
     }
 
-    /// What most devices say. None if no file with parity can be opened.
+    /// What most devices say. None if no file with parity can be opened, and a stripe has no seal.
     pub(super) fn of_most(found: &[Vec<Candidate>], stripes: &[Device]) -> Option<Self> {
         let opened = |candidates: &Vec<Candidate>| -> Vec<Self> {
             let files = candidates.iter();
@@ -79,9 +150,15 @@ impl Truth {
             };
             parities + stripes.filter(|one| agrees(*one)).count()
         };
+        let sealed = (0u16..).zip(stripes);
+        let seals: Vec<_> = sealed
+            .filter_map(|(at, stripe)| Some((at, stripe.sealed?)))
+            .collect();
+        let of_stripes = Self::of_seals(fitted(stripes.len()), &seals);
         // Of two with as many votes, the first.
-        let all: Vec<_> = said.iter().flatten().rev().collect();
-        all.into_iter().max_by_key(|truth| votes(truth)).cloned()
+        let all: Vec<_> = said.iter().flatten().chain(&of_stripes).collect();
+        let all = all.into_iter().rev();
+        all.max_by_key(|truth| votes(truth)).cloned()
     }
 }
 

@@ -34,6 +34,13 @@ pub(crate) struct Device {
     pub(super) sealed: Option<([u8; 32], u64)>,
 }
 
+impl Device {
+    /// Whether it is a sealed stripe that says something else of the set than most devices do.
+    pub(crate) fn is_of_another_state(&self) -> bool {
+        self.sealed.is_some() && self.fault.is_some()
+    }
+}
+
 /// The devices of a set.
 #[derive(Debug)]
 pub(crate) struct Devices {
@@ -209,7 +216,11 @@ fn distinct<'a>(storage: &dyn Storage, paths: impl Iterator<Item = &'a PathBuf>)
 
 /// The root of the set, and the length of the stripe, if its header, its footer and its seal are
 /// right. That needs no key.
-fn sealed(storage: &dyn Storage, path: &Path, limit: u64) -> Result<([u8; 32], u64), EngineError> {
+pub(crate) fn sealed(
+    storage: &dyn Storage,
+    path: &Path,
+    limit: u64,
+) -> Result<([u8; 32], u64), EngineError> {
     let ends = Ends::open(storage, path)?;
     let (header, _) = ends.header()?;
     let seal = ends.seal()?;

@@ -1,20 +1,22 @@
 //! Rebuilding members of stripes from the others of their groups.
 
+mod survey;
+
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use windlass_media::{
     FormatError, GroupBlock, GroupEntry, MemberEntry, Recipe, SetId, Structure, add_product,
-    coefficient, crc32c, fitted,
+    crc32c, fitted,
 };
 
 use super::cache::Recent;
 use super::file::ParityFile;
 use super::notes::{Mends, Notes};
-use crate::cancel::Cancel;
-use crate::error::{EngineError, damage, read_error};
+use crate::error::{EngineError, damage};
 use crate::storage::ReadAt;
+pub(crate) use survey::Described;
 
 /// Members that are kept beside two for each parity, and group blocks that are kept. A group block
 /// has about 256 KiB.
@@ -126,63 +128,6 @@ impl Rebuilder {
         lengths.collect()
     }
 
-    /// How many group blocks there are.
-    pub(crate) fn block_count(&self) -> usize {
-        self.files
-            .first()
-            .map_or(0, |file| file.directory.entries.len())
-    }
-
-    /// How many groups a block has.
-    pub(crate) fn group_count(&self, block: usize) -> usize {
-        let entry = self
-            .files
-            .first()
-            .and_then(|file| file.directory.entries.get(block));
-        entry.map_or(0, |entry| entry.groups as usize)
-    }
-
-    /// Reads a file with parity to its end. False if a part of it is damaged, which is noted.
-    pub(crate) fn is_sound(&self, file: &ParityFile, cancel: &Cancel) -> Result<bool, EngineError> {
-        let mut is_sound = true;
-        let number = file.number();
-        let location = file.location.to_string_lossy();
-        for (block, entry) in file.directory.entries.iter().enumerate() {
-            let Ok(groups) = file.block(block) else {
-                self.notes
-                    .damaged(&location, number, (entry.offset, entry.bytes));
-                is_sound = false;
-                continue;
-            };
-            for group in &groups.groups {
-                cancel.check()?;
-                if file.parity(group).is_err() {
-                    self.notes
-                        .damaged(&location, number, (group.offset, group.bytes));
-                    is_sound = false;
-                }
-            }
-        }
-        Ok(is_sound)
-    }
-
-    /// Bytes of a stripe as they are there, right or not.
-    pub(crate) fn unchecked(
-        &self,
-        stripe: u16,
-        offset: u64,
-        bytes: usize,
-    ) -> Result<Vec<u8>, EngineError> {
-        let mut into = vec![0; bytes];
-        let source = self.sources.get(usize::from(stripe));
-        let source = source.and_then(|source| source.bytes.as_ref());
-        let source = source.ok_or_else(|| self.lost(stripe, offset))?;
-        let read = source.read_exact_at(offset, &mut into);
-        let location = Path::new(self.location(stripe));
-        read.map_err(|fault| read_error(location, offset, fault))?;
-        Ok(into)
-    }
-
     /// Reads bytes of a stripe, from itself as far as their checksums are right, and else rebuilt.
     /// Returns fewer bytes only at the end of the stripe.
     pub(crate) fn read(
@@ -283,24 +228,6 @@ impl Rebuilder {
         (read.is_ok() && crc32c(&bytes) == member.crc32c).then_some(bytes)
     }
 
-    /// Fails if more of a group is lost than can be rebuilt, by other groups either.
-    pub(crate) fn check(&self, group: &Group, lost: &[u16]) -> Result<(), EngineError> {
-        if self.parities(group, lost.len()).len() >= lost.len() {
-            return Ok(());
-        }
-        let beyond = || self.beyond(group, lost);
-        if self.together == self.files.len() {
-            return Err(beyond());
-        }
-        let mut bytes = Vec::new();
-        let mut members = group.members.iter().filter(|it| lost.contains(&it.stripe));
-        members.try_for_each(|member| {
-            bytes.resize(member.bytes as usize, 0);
-            let read = self.read(member.stripe, member.offset, &mut bytes);
-            read.map(drop).map_err(|_| beyond())
-        })
-    }
-
     /// The bytes of a member, computed from the others of its group and from parities. Only one of
     /// the others is in memory at a time.
     fn rebuilt(&self, group: &Group, wanted: &MemberEntry) -> Result<Vec<u8>, EngineError> {
@@ -399,40 +326,6 @@ impl Rebuilder {
         let block = self.block(file, block).ok()?;
         let (entry, members) = block.iter().nth(at)?;
         (members == group.members).then_some(*entry)
-    }
-
-    /// The parity of a group, computed from its members.
-    pub(crate) fn computed(&self, parity: u16, group: &Group) -> Result<Vec<u8>, EngineError> {
-        let longest = group.members.iter().map(|it| it.bytes).max();
-        let mut sum = vec![0; longest.unwrap_or(0) as usize];
-        for member in &group.members {
-            let bytes = self.member(group, member)?;
-            add_product(
-                coefficient(parity, member.stripe),
-                &bytes,
-                &mut sum[..bytes.len()],
-            );
-        }
-        Ok(sum)
-    }
-
-    /// All groups of a block, from whichever file has it.
-    pub(crate) fn groups(&self, block: usize) -> Result<Vec<Group>, EngineError> {
-        let mut fault = EngineError::Stopped;
-        for file in 0..self.together {
-            match self.block(file, block) {
-                Ok(found) => {
-                    let groups = found.iter().enumerate();
-                    let group = |(at, (_, members)): (usize, (_, &[MemberEntry]))| Group {
-                        members: members.to_vec(),
-                        place: (block, at),
-                    };
-                    return Ok(groups.map(group).collect());
-                }
-                Err(error) => fault = error,
-            }
-        }
-        Err(fault)
     }
 
     fn location(&self, stripe: u16) -> &str {

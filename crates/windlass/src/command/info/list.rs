@@ -94,7 +94,7 @@ pub(super) fn show(
     for path in &places.unfinished {
         let path = path.display();
         output::line(&format!(
-            "unfinished    {path}  of a backup under way, or cut off"
+            "unfinished    {path}  of a backup or a repair under way, or cut off"
         ));
     }
     Ok(ending)

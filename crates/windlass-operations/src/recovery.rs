@@ -370,7 +370,8 @@ impl<'a> Way<'a> {
 
     /// From where on log that was durable is lost, behind what the set has.
     fn lost_from(&self) -> Result<Option<Lsn>, RepositoryError> {
-        self.path.lost_from(&self.known, self.from)
+        let from = (self.from, self.segment_bytes);
+        self.path.lost_from(&self.known, from)
     }
 
     fn reader(&self) -> LogReader<'_> {

@@ -62,6 +62,20 @@ impl LogPlace {
         }
     }
 
+    /// The segment size of a timeline's log: every object states it. `None` if there is no object.
+    pub(crate) fn segment_bytes(&self, timeline: Timeline) -> Result<Option<u64>, RepositoryError> {
+        let mut fault = None;
+        for high in self.upper_halves(timeline)? {
+            for name in self.objects_at(timeline, Lsn(high << 32))? {
+                match self.open_object(timeline, &name, Reading::Ends) {
+                    Ok(object) => return Ok(Some(u64::from(object.header.segment_bytes))),
+                    Err(error) => fault = Some(error),
+                }
+            }
+        }
+        fault.map_or(Ok(None), Err)
+    }
+
     /// Whether the newest timeline begins or ends with an encrypted object: whoever reads the log
     /// needs a key.
     pub fn is_encrypted(&self) -> Result<bool, RepositoryError> {

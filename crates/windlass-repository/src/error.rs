@@ -221,9 +221,15 @@ pub struct LostEnd {
     pub timeline: Timeline,
     /// Where it ends now.
     pub end: Lsn,
-    /// Everything before this position was durable. If nobody knows, everything up to the next
-    /// run of log may be lost.
+    /// Everything before this position was durable, if somebody knows.
     pub durable: Option<Lsn>,
+    /// Nothing behind this position is lost, whatever was durable: an object that grows in the log
+    /// of a cluster ends with its segment. If nobody knows that either, everything up to the next
+    /// run of log may be lost.
+    pub most: Option<Lsn>,
+    /// Whether its timeline was left before it, for one that the place has: then it lies on no way
+    /// to that.
+    pub is_left: bool,
 }
 
 impl LostEnd {
@@ -234,7 +240,36 @@ impl LostEnd {
             timeline,
             end,
             durable: durable.map(Lsn).filter(|durable| *durable > end),
+            most: None,
+            is_left: false,
         }
+    }
+
+    /// The same, in the log of a cluster with segments of this size. None if the object holds all
+    /// of its segment: it has lost nothing.
+    pub(crate) fn in_segments(self, segment_bytes: u64, start: Lsn) -> Option<Self> {
+        let last = self.end.max(Lsn(start.0.saturating_add(1)));
+        let most = last.0.checked_next_multiple_of(segment_bytes).map(Lsn);
+        let has_all = self.durable.is_none() && most == Some(self.end);
+        (!has_all).then_some(Self { most, ..self })
+    }
+
+    /// The same, in the log of a cluster with segments of this size, if nothing of the object can
+    /// be read.
+    pub(crate) fn bounded(self, segment_bytes: u64) -> Self {
+        match self.limit() {
+            Some(_) => self,
+            None => {
+                let most = self.end.0.saturating_add(1);
+                let most = most.checked_next_multiple_of(segment_bytes).map(Lsn);
+                Self { most, ..self }
+            }
+        }
+    }
+
+    /// Where it ends at the latest, if somebody knows.
+    pub(crate) fn limit(&self) -> Option<Lsn> {
+        self.durable.or(self.most)
     }
 
     /// Whether log may be missing at a position, if no run of log lies between.
@@ -244,7 +279,7 @@ impl LostEnd {
 
     /// Whether log may be missing at a position or behind it, if no run of log lies between.
     pub fn is_behind(&self, at: Lsn) -> bool {
-        self.durable.is_none_or(|durable| at < durable)
+        self.limit().is_none_or(|limit| at < limit)
     }
 
     /// Up to where log is missing at least.

@@ -6,18 +6,21 @@
 //! - The note is durable before the first object goes, in a directory and in a bucket. So log that
 //!   is missing before it is no gap. Only on a full disk does one object go first: the note needs
 //!   room.
-//! - Only sealed objects go that end before the note, and never the last one of the newest
-//!   timeline. An object that a kill left grows no more if its whole timeline has expired.
+//! - Only objects go that end before the note, and never the last one of the newest timeline. One
+//!   that grows goes if a receiver has left it: what it has lost ends before the note, too, and
+//!   nobody writes it. It grows no more if its whole timeline has expired.
 //! - The note never goes back.
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use windlass_engine::durable::Locked;
 use windlass_engine::{Reading, durable, to_json};
+use windlass_media::LogContent;
 use windlass_postgres::{Lsn, Timeline};
 
-use crate::error::{IoContext, RepositoryError};
+use crate::error::{IoContext, LostEnd, RepositoryError};
 use crate::mark::DurableMark;
 use crate::place::{LogPlace, ObjectName};
 
@@ -111,8 +114,14 @@ impl LogPlace {
             }
             let bound = up_to.of_timeline(*timeline);
             let is_over = bound == WHOLE && Some(timeline) != timelines.last();
-            let is_before = |name: &ObjectName| name.end.map_or(is_over, |end| end <= bound);
-            for name in objects.into_iter().filter(is_before) {
+            for name in objects {
+                let is_before = match name.end {
+                    Some(end) => end <= bound,
+                    None => is_over || self.is_left_behind(*timeline, &name, bound)?,
+                };
+                if !is_before {
+                    continue;
+                }
                 match self.stored_bytes(&name) {
                     Err(error) if error.kind() == ErrorKind::NotFound => continue,
                     bytes => found.bytes += bytes.doing("examine", &name.path)?,
@@ -121,6 +130,33 @@ impl LogPlace {
             }
         }
         Ok(found)
+    }
+
+    /// Whether an object that a receiver of a cluster left ends before a position, also what it has
+    /// lost, and nobody writes it.
+    fn is_left_behind(
+        &self,
+        timeline: Timeline,
+        name: &ObjectName,
+        bound: Lsn,
+    ) -> Result<bool, RepositoryError> {
+        if *self.content() != LogContent::Log {
+            return Ok(false);
+        }
+        let (end, lost) = match self.open_object(timeline, name, Reading::Whole) {
+            Ok(object) => (Lsn(object.end()), object.lost),
+            Err(RepositoryError::LostEnd { lost, .. }) => (lost.end, Some(lost)),
+            // Whoever verifies the log names it.
+            Err(_) => return Ok(false),
+        };
+        let lost = self.known_lost(timeline, lost.into_iter().collect())?;
+        let ends_before = |lost: &LostEnd| lost.limit().is_some_and(|limit| limit <= bound);
+        if end > bound || !lost.iter().all(ends_before) {
+            return Ok(false);
+        }
+        let file = windlass_engine::open_regular(&name.path).doing("open", &name.path)?;
+        let locked = Locked::take(file).map_err(|error| error.kind());
+        Ok(!matches!(locked, Err(ErrorKind::WouldBlock)))
     }
 
     /// Removes what [`expiring`](Self::expiring) names, the oldest first.

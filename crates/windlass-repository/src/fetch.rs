@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use windlass_engine::{Reading, durable};
+use windlass_engine::durable;
 use windlass_postgres::{Lsn, Segment, Timeline};
 
 use crate::error::{IoContext, LostEnd, RepositoryError};
@@ -92,7 +92,7 @@ fn fetch_segment(
         let bytes = end - start;
         return Ok(Fetched::Complete { bytes });
     }
-    let segment_bytes = match segment_bytes(place, timeline) {
+    let segment_bytes = match place.segment_bytes(timeline) {
         Err(RepositoryError::LostEnd { lost, .. }) if is_expected(&lost) => None,
         found => found?,
     };
@@ -173,28 +173,11 @@ impl LogPlace {
         let LogFileName::Segment(text) = name else {
             return Ok(None);
         };
-        let Some(bytes) = segment_bytes(self, name.timeline())? else {
+        let Some(bytes) = self.segment_bytes(name.timeline())? else {
             return Ok(None);
         };
         Ok(Segment::of_name(text, bytes).map(|segment| segment.start(bytes)))
     }
-}
-
-/// The segment size of a timeline's log: every object states it. `None` if there is no object.
-pub(crate) fn segment_bytes(
-    place: &LogPlace,
-    timeline: Timeline,
-) -> Result<Option<u64>, RepositoryError> {
-    let mut fault = None;
-    for high in place.upper_halves(timeline)? {
-        for name in place.objects_at(timeline, Lsn(high << 32))? {
-            match place.open_object(timeline, &name, Reading::Ends) {
-                Ok(object) => return Ok(Some(u64::from(object.header.segment_bytes))),
-                Err(error) => fault = Some(error),
-            }
-        }
-    }
-    fault.map_or(Ok(None), Err)
 }
 
 /// Refuses a segment that is missing or incomplete although the log goes on behind it.

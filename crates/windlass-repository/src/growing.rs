@@ -112,8 +112,10 @@ impl GrowingLog {
             position,
             durable: position,
         };
+        // The run that left what is there may have been killed before it synced the names.
+        place.sync_names_before(timeline, position)?;
         for name in place.begun_at(timeline, position)? {
-            log.take_up(&name)?;
+            log.take_up(&name, position)?;
         }
         if log.parts.is_some() {
             log.take_up_parts()?;
@@ -134,6 +136,16 @@ impl GrowingLog {
     /// Everything before this position survives a power cut.
     pub fn durable(&self) -> Lsn {
         self.durable
+    }
+
+    /// Nothing behind this position was ever durable: whoever sends the log has nothing there yet.
+    /// What is lost ends before it, even if nobody knows where.
+    pub fn bound_lost(&mut self, at: Lsn) {
+        let current = self.current.as_mut().map(|current| &mut current.mark);
+        let vacant = self.vacant.as_mut().map(|vacant| &mut vacant.mark);
+        for mark in current.into_iter().chain(vacant) {
+            mark.bound(at.0);
+        }
     }
 
     /// Takes bytes that follow those before.
@@ -243,12 +255,23 @@ impl GrowingLog {
         })
     }
 
-    fn begin_empty(&self, start: Lsn) -> Result<Vacant, RepositoryError> {
+    fn begin_empty(&mut self, start: Lsn) -> Result<Vacant, RepositoryError> {
         let path = self.place.growing_path(self.timeline, start);
         self.place.make_directory_of(&path)?;
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create_new(true).mode(MODE);
-        let file = options.open(&path).doing("create", &path)?;
+        let mut opened = options.open(&path);
+        if is_taken(&opened) {
+            if let Some(vacant) = self.take_over(start, &path)? {
+                return Ok(vacant);
+            }
+            opened = options.open(&path);
+        }
+        if is_taken(&opened) {
+            // Somebody has begun it since this log was opened.
+            return Err(RepositoryError::Locked { path });
+        }
+        let file = opened.doing("create", &path)?;
         let lock = lock(&file, &path)?;
         // That of an object which somebody removed.
         let mut mark = DurableMark::of(&path);
@@ -365,6 +388,12 @@ impl GrowingLog {
         };
         put_file(place, &timeline.history_name(), content, packing)
     }
+}
+
+/// Whether a file is there that was to be created.
+fn is_taken(opened: &std::io::Result<File>) -> bool {
+    let fault = opened.as_ref().err().map(std::io::Error::kind);
+    fault == Some(ErrorKind::AlreadyExists)
 }
 
 /// Fails if another process writes this object. Without locks there is none that could be asked.

@@ -1,6 +1,10 @@
 //! Growing objects that have lost log which was durable: found by their marks, until it has come
 //! again.
 //!
+//!   timeline 1 ----|seg|ment| lost ->        damage: the server is asked for it
+//!   timeline 1 ----+---|    | lost ->        left before that: a gap of timeline 1 alone
+//!                   \---|seg|ment|----->
+//!
 //! Invariants
 //! - What such an object still has can be read. What is missing is told, and never looks like the
 //!   end of the log.
@@ -12,14 +16,16 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use windlass_engine::{Reading, durable};
-use windlass_media::FormatError;
+use windlass_media::{FormatError, LogContent};
 use windlass_postgres::{Lsn, Timeline};
 
 use crate::error::{IoContext, LostEnd, RepositoryError};
+use crate::file_name::LogFileName;
+use crate::history::Histories;
 use crate::mark::{self, DurableMark, Marked};
 use crate::object::LogObject;
 use crate::place::{LogPlace, ObjectName};
-use crate::ranges::{LogSpan, has_lost, merged};
+use crate::ranges::{LogSpan, TimelineLog, has_lost, merged};
 use crate::writer::MODE;
 
 impl LogPlace {
@@ -73,15 +79,78 @@ impl LogPlace {
             return Ok(lost);
         }
         for timeline in self.timelines()? {
+            let mut found = Vec::new();
             for name in self.growing(timeline)? {
                 match self.open_object(timeline, &name, Reading::Whole) {
-                    Ok(object) => lost.extend(object.lost),
-                    Err(RepositoryError::LostEnd { lost: end, .. }) => lost.push(end),
+                    Ok(object) => found.extend(object.lost),
+                    Err(RepositoryError::LostEnd { lost: end, .. }) => found.push(end),
                     Err(_) => {}
                 }
             }
+            lost.append(&mut self.known_lost(timeline, found)?);
         }
         Ok(lost)
+    }
+
+    /// What objects of a timeline have lost, with what the rest of the log tells of it: how much it
+    /// is at most, and whether the timeline was left before.
+    pub(crate) fn known_lost(
+        &self,
+        timeline: Timeline,
+        mut lost: Vec<LostEnd>,
+    ) -> Result<Vec<LostEnd>, RepositoryError> {
+        if lost.is_empty() || *self.content() != LogContent::Log {
+            return Ok(lost);
+        }
+        let bytes = self.segment_bytes_if_sound(timeline)?;
+        if let Some(bytes) = bytes {
+            lost = lost.into_iter().map(|one| one.bounded(bytes)).collect();
+        }
+        for one in &mut lost {
+            one.is_left = self.is_left_before(one)?;
+        }
+        Ok(lost)
+    }
+
+    /// Whether a timeline of this place left that of a loss before it, or has its part itself.
+    fn is_left_before(&self, lost: &LostEnd) -> Result<bool, RepositoryError> {
+        let histories = Histories::of(self);
+        for name in self.files()? {
+            let Some(LogFileName::History(newer)) = LogFileName::parse(&name) else {
+                continue;
+            };
+            let history = match histories.of_timeline(newer) {
+                Err(error) if error.is_damage() => None,
+                history => history?,
+            };
+            let history = history.unwrap_or_default();
+            let mut passed = history.iter().skip_while(|one| one.0 != lost.timeline);
+            let Some((_, left_at)) = passed.next() else {
+                continue;
+            };
+            if *left_at <= lost.end {
+                return Ok(true);
+            }
+            let next = passed.next().map_or(newer, |one| one.0);
+            let Some(bytes) = self.segment_bytes_if_sound(next)? else {
+                continue;
+            };
+            // The first segment of a timeline repeats what the older one wrote of it.
+            let repeated = Lsn(left_at.0 / bytes * bytes);
+            let log = TimelineLog::of(self, next)?;
+            if repeated <= lost.end && log.covered_from(repeated) > repeated {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The segment size of a timeline's log, if an object that can be read states it.
+    fn segment_bytes_if_sound(&self, timeline: Timeline) -> Result<Option<u64>, RepositoryError> {
+        match self.segment_bytes(timeline) {
+            Err(error) if error.is_damage() => Ok(None),
+            found => found,
+        }
     }
 
     fn growing(&self, timeline: Timeline) -> Result<Vec<ObjectName>, RepositoryError> {
@@ -104,10 +173,20 @@ pub(crate) fn with_lost(
     let lost = |end, durable| LostEnd::new(&name.path, timeline, end, durable);
     match opened {
         Ok(mut object) => {
-            let durable = said.max(object.said_behind);
+            // What nobody knows may be more than what frames behind the end tell of.
+            let durable = match marked {
+                Marked::Unknown => None,
+                _ => said.max(object.said_behind),
+            };
             let is_lost = durable.is_some_and(|durable| durable > object.end());
             if is_lost || marked == Marked::Unknown {
-                object.lost = Some(lost(Lsn(object.end()), durable));
+                let (header, lost) = (&object.header, lost(Lsn(object.end()), durable));
+                object.lost = match header.content {
+                    LogContent::Log => {
+                        lost.in_segments(header.segment_bytes.into(), Lsn(header.start))
+                    }
+                    _ => Some(lost),
+                };
             }
             Ok(object)
         }

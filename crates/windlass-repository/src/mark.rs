@@ -36,10 +36,10 @@ pub(crate) struct DurableMark {
 /// Log that was durable, is lost, and has not come again.
 #[derive(Clone, Copy)]
 pub(crate) struct Owed {
-    /// Where it begins.
-    from: u64,
     /// Where it ends, if somebody knows.
     up_to: Option<u64>,
+    /// Where it ends at the latest, if somebody knows.
+    most: Option<u64>,
     /// Whether it has come again when the object is durable up to there. The records of a SQLite
     /// database come again at other positions.
     by_position: bool,
@@ -49,8 +49,8 @@ impl Owed {
     /// What an object has lost.
     pub(crate) fn of(lost: &LostEnd, content: &LogContent) -> Self {
         Self {
-            from: lost.end.0,
             up_to: lost.durable.map(|durable| durable.0),
+            most: lost.limit().map(|limit| limit.0),
             by_position: *content != LogContent::Commits,
         }
     }
@@ -58,12 +58,8 @@ impl Owed {
     /// What a mark says of an object that is durable up to a position, as long as not all of this
     /// has come again.
     fn said(self, durable: u64) -> Option<u64> {
+        let has_come = self.by_position && self.most.is_some_and(|most| most <= durable);
         let known = self.up_to.filter(|up_to| *up_to > durable);
-        let has_come = match self.up_to {
-            _ if !self.by_position => false,
-            Some(_) => known.is_none(),
-            None => durable > self.from,
-        };
         (!has_come).then(|| known.unwrap_or(LOG_MARK_UNKNOWN))
     }
 }
@@ -87,6 +83,13 @@ impl DurableMark {
         durable::sync_parent(&self.path).doing("sync the directory of", &self.path)?;
         self.owed = Some(owed);
         Ok(())
+    }
+
+    /// Nothing behind this position was ever durable, so what is lost ends before it.
+    pub(crate) fn bound(&mut self, at: u64) {
+        if let Some(owed) = self.owed.as_mut().filter(|owed| owed.up_to.is_none()) {
+            owed.most = Some(owed.most.map_or(at, |most| most.min(at)));
+        }
     }
 
     /// What has not come again of an object that ends there.

@@ -119,18 +119,7 @@ impl LogPath {
         let mut at = from;
         for (number, step) in self.steps.iter().enumerate() {
             let log = known.timeline(step.timeline)?;
-            let next = match (step.to, self.steps.get(number + 1)) {
-                (Some(to), Some(next)) => Some((to, known.timeline(next.timeline)?)),
-                _ => None,
-            };
-            // The first segment of the next timeline repeats the older one's part of it.
-            let needed = next.as_ref().map(|(to, next)| {
-                let repeated = Lsn(to.0 / segment_bytes * segment_bytes);
-                match next.covered_from(repeated) > repeated {
-                    true => repeated,
-                    false => *to,
-                }
-            });
+            let needed = self.needed(known, (number, step), segment_bytes)?;
             if needed.is_some_and(|needed| needed <= at) {
                 continue;
             }
@@ -158,21 +147,44 @@ impl LogPath {
         Ok(at)
     }
 
-    /// Where the first object of this way ends that has lost log at `from` or behind it.
+    /// Up to where a step's own log is needed. The first segment of the next timeline repeats the
+    /// older one's part of it.
+    fn needed(
+        &self,
+        known: &KnownLog<'_>,
+        (number, step): (usize, &LogStep),
+        segment_bytes: u64,
+    ) -> Result<Option<Lsn>, RepositoryError> {
+        let (Some(to), Some(next)) = (step.to, self.steps.get(number + 1)) else {
+            return Ok(step.to);
+        };
+        let repeated = Lsn(to.0 / segment_bytes * segment_bytes);
+        let next = known.timeline(next.timeline)?;
+        Ok(Some(match next.covered_from(repeated) > repeated {
+            true => repeated,
+            false => to,
+        }))
+    }
+
+    /// Where the first object of this way ends that has lost log which is needed from `from` on.
     pub fn lost_from(
         &self,
         known: &KnownLog<'_>,
-        from: Lsn,
+        (from, segment_bytes): (Lsn, u64),
     ) -> Result<Option<Lsn>, RepositoryError> {
-        let mut first = None;
-        for step in &self.steps {
+        let (mut first, mut begin) = (None, from);
+        for (number, step) in self.steps.iter().enumerate() {
+            let to = self.needed(known, (number, step), segment_bytes)?;
+            if to.is_some_and(|to| to <= begin) {
+                continue;
+            }
             let log = known.timeline(step.timeline)?;
-            let from = from.max(step.from);
             let is_needed = |lost: &&LostEnd| {
-                step.to.is_none_or(|to| lost.end < to) && log.is_lost_behind(lost, from)
+                to.is_none_or(|to| lost.end < to) && log.is_lost_behind(lost, begin)
             };
             let ends = log.lost.iter().filter(is_needed).map(|lost| lost.end);
             first = first.into_iter().chain(ends).min();
+            begin = to.unwrap_or(begin);
         }
         Ok(first)
     }

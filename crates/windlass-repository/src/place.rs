@@ -233,8 +233,17 @@ impl LogPlace {
         timeline: Timeline,
         at: Lsn,
     ) -> Result<Vec<ObjectName>, RepositoryError> {
-        let folder = self.directory(timeline, at);
-        let mut begun = self.names_of_objects(&folder, Listing::Own)?;
+        // An object is in the folder of its beginning.
+        let before = Lsn(at.0.saturating_sub(1));
+        let mut folders = vec![
+            self.directory(timeline, before),
+            self.directory(timeline, at),
+        ];
+        folders.dedup();
+        let mut begun = Vec::new();
+        for folder in folders {
+            begun.append(&mut self.names_of_objects(&folder, Listing::Own)?);
+        }
         begun.retain(|name| name.end.is_none() && name.start <= at);
         Ok(begun)
     }
@@ -367,6 +376,20 @@ impl LogPlace {
                 .make_parents(self.place.path(), path)
                 .doing("make the directory of", path),
             None => Ok(()),
+        }
+    }
+
+    /// Makes the names durable of what ends at a position, whoever stored it.
+    pub(crate) fn sync_names_before(
+        &self,
+        timeline: Timeline,
+        at: Lsn,
+    ) -> Result<(), RepositoryError> {
+        let path = self.growing_path(timeline, Lsn(at.0.saturating_sub(1)));
+        let is_there = path.parent().is_some_and(Path::is_dir);
+        match self.place.is_directory() && is_there {
+            true => self.sync_names(&path),
+            false => Ok(()),
         }
     }
 

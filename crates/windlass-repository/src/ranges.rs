@@ -48,6 +48,7 @@ impl TimelineLog {
             lost.extend(end);
         }
         let spans = merged(spans);
+        let mut lost = place.known_lost(timeline, lost)?;
         // Another object may have the same log.
         lost.retain(|one| !spans.iter().any(|span| has_lost(span, one)));
         Ok(Self {
@@ -75,19 +76,21 @@ impl TimelineLog {
     fn lost_behind(&self, from: Lsn) -> Option<LogSpan> {
         let last = self.spans.last().map_or(Lsn(0), |span| span.end);
         let start = from.max(last);
-        let is_unknown = |lost: &LostEnd| lost.durable.is_none() && last <= lost.end;
-        let unknown = self.lost.iter().any(is_unknown);
-        let known = self.lost.iter().filter_map(|lost| lost.durable);
-        let end = known.chain(unknown.then(|| Lsn(start.0.saturating_add(1))));
-        let end = end.max()?;
-        (start < end).then_some(LogSpan { start, end })
+        let is_there = |lost: &&LostEnd| match lost.limit() {
+            Some(limit) => start < limit,
+            None => last <= lost.end,
+        };
+        let first_byte = |lost: &LostEnd| Lsn(start.max(lost.end).0.saturating_add(1));
+        let ends = self.lost.iter().filter(is_there);
+        let end = ends.map(|lost| lost.durable.unwrap_or_else(|| first_byte(lost)));
+        end.max().map(|end| LogSpan { start, end })
     }
 
-    /// Whether an object has lost log at a position or behind it. What nobody knows goes up to the
-    /// next run of log.
+    /// Whether an object has lost log at a position or behind it. If nobody knows how much at most,
+    /// it goes up to the next run of log.
     pub(crate) fn is_lost_behind(&self, lost: &LostEnd, at: Lsn) -> bool {
         let is_between = |span: &LogSpan| lost.end < span.end && span.start <= at;
-        let is_bounded = lost.durable.is_none() && self.spans.iter().any(is_between);
+        let is_bounded = lost.limit().is_none() && self.spans.iter().any(is_between);
         lost.is_behind(at) && !is_bounded
     }
 
@@ -182,8 +185,8 @@ fn span(
 
 /// Whether a run of log has what an object has lost.
 pub(crate) fn has_lost(span: &LogSpan, lost: &LostEnd) -> bool {
-    let goes_on = match lost.durable {
-        Some(durable) => durable <= span.end,
+    let goes_on = match lost.limit() {
+        Some(limit) => limit <= span.end,
         None => lost.end < span.end,
     };
     span.start <= lost.end && goes_on

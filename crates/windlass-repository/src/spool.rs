@@ -21,7 +21,7 @@ use windlass_engine::durable::{self, Locked};
 use windlass_postgres::Segment;
 
 use crate::error::{IoContext, RepositoryError};
-use crate::fetch::{Fetched, fetch, segment_bytes};
+use crate::fetch::{Fetched, fetch};
 use crate::file_name::LogFileName;
 use crate::place::LogPlace;
 use crate::writer::MODE;
@@ -111,7 +111,7 @@ impl Spool {
             return Ok(0);
         };
         let timeline = LogFileName::Segment(name.to_owned()).timeline();
-        let Some(bytes) = segment_bytes(place, timeline)? else {
+        let Some(bytes) = place.segment_bytes(timeline)? else {
             return Ok(0);
         };
         let Some(asked) = Segment::of_name(name, bytes) else {

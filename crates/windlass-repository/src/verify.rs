@@ -10,10 +10,11 @@ use windlass_engine::{Cancel, Reading};
 use windlass_media::{LogContent, fitted};
 use windlass_postgres::{SegmentHead, Timeline};
 
-use crate::error::RepositoryError;
+use crate::error::{LostEnd, RepositoryError};
 use crate::history::Histories;
 use crate::object::{FrameMemory, LogObject};
 use crate::place::LogPlace;
+use crate::ranges::TimelineLog;
 
 /// How much a check reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub struct LogCheck {
     pub unread: u64,
     /// What is wrong with objects.
     pub faults: Vec<RepositoryError>,
+    /// What objects have lost of timelines that were left before: a gap of those alone.
+    pub left: Vec<LostEnd>,
     /// Timelines of which there is log and no history: nobody knows where they came from.
     pub without_history: Vec<Timeline>,
 }
@@ -52,7 +55,11 @@ impl LogPlace {
                     CheckDepth::Everything => Reading::Whole,
                     CheckDepth::Indexes => Reading::Ends,
                 };
+                let before = check.faults.len();
                 check.object(self.open_object(timeline, &name, reading), depth);
+                if check.faults.len() > before {
+                    check.sort_lost(self)?;
+                }
                 if cancel.is_cancelled() {
                     return Ok(check);
                 }
@@ -81,6 +88,20 @@ impl LogCheck {
             Err(error) if error.is_damage() => {}
             Err(error) => self.faults.push(error),
         }
+        Ok(())
+    }
+
+    /// Takes what the last object has lost out of the faults, if its timeline was left before.
+    fn sort_lost(&mut self, place: &LogPlace) -> Result<(), RepositoryError> {
+        let Some(RepositoryError::LostEnd { lost, .. }) = self.faults.last() else {
+            return Ok(());
+        };
+        let known = TimelineLog::of(place, lost.timeline)?.lost.into_iter();
+        let left = { known }.find(|one| one.is_left && one.path == lost.path);
+        if left.is_some() {
+            self.faults.pop();
+        }
+        self.left.extend(left);
         Ok(())
     }
 

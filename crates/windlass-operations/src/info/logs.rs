@@ -28,9 +28,11 @@ pub struct LogInfo {
 }
 
 impl LogInfo {
-    /// Whether a growing object has lost log that was durable.
+    /// Whether a growing object has lost log that was durable, of a timeline that goes on. On one
+    /// that was left before, that is a gap.
     pub fn has_lost(&self) -> bool {
-        self.timelines.iter().any(|one| !one.lost.is_empty())
+        let mut lost = self.timelines.iter().flat_map(|one| &one.lost);
+        lost.any(|lost| !lost.is_left)
     }
 }
 

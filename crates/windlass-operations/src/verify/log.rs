@@ -11,7 +11,7 @@ use super::outcome::VerifiedLog;
 use crate::commits::{CommitTimeline, DatabaseLog, DatabaseSet};
 use crate::error::OperationError;
 use crate::places::Named;
-use crate::reach::{ClusterSet, gaps};
+use crate::reach::{ClusterSet, Missing, gaps};
 use crate::stored::log_at;
 
 /// A log to verify.
@@ -98,8 +98,26 @@ pub(super) fn verify(
             Vec::new()
         }
     };
+    name_left(&mut found);
     found.error = error;
     Ok(found)
+}
+
+/// Names what is lost of timelines that were left before, also if no set leads there.
+fn name_left(found: &mut VerifiedLog) {
+    for lost in &found.check.left {
+        let gap = Missing {
+            timeline: lost.timeline,
+            start: lost.end,
+            end: lost.up_to(),
+        };
+        let has_it = |one: &Missing| {
+            one.timeline == gap.timeline && (one.start..one.end).contains(&gap.start)
+        };
+        if !found.gaps.iter().any(has_it) {
+            found.gaps.push(gap);
+        }
+    }
 }
 
 impl VerifiedLog {

@@ -74,8 +74,12 @@ pub(super) fn parts(
                     found = Some(*part);
                     break;
                 }
-                Ok(Held::Lost(end)) if is_next(&end, names, at) => lost = Some(end),
-                Ok(Held::Lost(_) | Held::Nothing) => {}
+                Ok(Held::Lost(found)) => {
+                    // The range is a segment.
+                    let found = Some(found.bounded(end.0 - start.0));
+                    lost = found.filter(|one| is_at(one, names, at)).or(lost);
+                }
+                Ok(Held::Nothing) => {}
                 Err(error) => fault = Some(error),
             }
         }
@@ -91,14 +95,14 @@ pub(super) fn parts(
     Ok((parts, None))
 }
 
-/// Whether what an object has lost reaches a position: if nobody knows how much it is, it goes up
-/// to the next run of log.
-fn is_next(lost: &LostEnd, names: &[ObjectName], at: Lsn) -> bool {
+/// Whether what an object has lost reaches a position: if nobody knows how much it is at most, it
+/// goes up to the next run of log.
+fn is_at(lost: &LostEnd, names: &[ObjectName], at: Lsn) -> bool {
     let is_between = |name: &ObjectName| {
         let end = name.end.unwrap_or(name.start);
         name.start <= at && lost.end < end
     };
-    lost.durable.is_some() || !names.iter().any(is_between)
+    lost.is_at(at) && (lost.limit().is_some() || !names.iter().any(is_between))
 }
 
 /// What an object has from a position on.

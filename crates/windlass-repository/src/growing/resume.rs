@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 use windlass_engine::Reading;
 use windlass_engine::durable::Locked;
+use windlass_media::LogContent;
+use windlass_postgres::Lsn;
 
 use super::{Current, GrowingLog, lock};
 use crate::error::{IoContext, LostEnd, RepositoryError};
@@ -32,8 +34,8 @@ pub(super) struct Vacant {
 }
 
 impl GrowingLog {
-    /// Goes on with an object if it ends where the log goes on.
-    pub(super) fn take_up(&mut self, name: &ObjectName) -> Result<(), RepositoryError> {
+    /// Goes on with an object if it ends where the log goes on: at this position.
+    pub(super) fn take_up(&mut self, name: &ObjectName, at: Lsn) -> Result<(), RepositoryError> {
         let path = &name.path;
         if self
             .vacant
@@ -53,13 +55,13 @@ impl GrowingLog {
         let opened = self.place.open_object(self.timeline, name, Reading::Whole);
         let object = match opened {
             // Nothing of it can be read, and what comes takes its name.
-            Err(RepositoryError::LostEnd { lost, .. }) if name.start == self.position => {
+            Err(RepositoryError::LostEnd { lost, .. }) if name.start == at => {
                 return self.vacate((file, lock), path, self.owed(&lost));
             }
             Err(RepositoryError::LostEnd { .. }) => return Ok(()),
             opened => opened?,
         };
-        if object.end() != self.position.0 {
+        if object.end() != at.0 {
             return Ok(());
         }
         let mut mark = DurableMark::of(path);
@@ -108,18 +110,49 @@ impl GrowingLog {
             path: path.clone(),
             start: name.start,
             mark,
-            is_named: false,
+            is_named: true,
             _lock: lock,
         });
         // An object has one data key, and that of the other run is gone.
-        match object.is_encrypted() || self.place.at().encryption().is_some() {
+        let has_key = object.is_encrypted() || self.place.at().encryption().is_some();
+        // The other run was killed before it gave the object of a segment its name.
+        let segment_bytes = u64::from(self.segment_bytes);
+        let is_whole = self.bounds_objects() && object.end().is_multiple_of(segment_bytes);
+        match has_key || is_whole {
             true => self.seal(),
             false => Ok(()),
         }
     }
 
+    /// Takes the place of an object of which nothing can be read, where the log comes to it. `None`
+    /// if nothing is in the way any more, or what is there can be read.
+    pub(super) fn take_over(
+        &mut self,
+        start: Lsn,
+        path: &Path,
+    ) -> Result<Option<Vacant>, RepositoryError> {
+        let name = ObjectName {
+            start,
+            end: None,
+            path: path.to_owned(),
+            bytes: None,
+        };
+        self.take_up(&name, start)?;
+        Ok(self.vacant.take())
+    }
+
+    /// Whether an object ends with its segment. The records of a SQLite database have none.
+    fn bounds_objects(&self) -> bool {
+        *self.place.content() == LogContent::Log
+    }
+
     fn owed(&self, lost: &LostEnd) -> Owed {
-        Owed::of(lost, self.place.content())
+        let lost = lost.clone();
+        let lost = match self.bounds_objects() {
+            true => lost.bounded(self.segment_bytes.into()),
+            false => lost,
+        };
+        Owed::of(&lost, self.place.content())
     }
 
     /// Empties an object of which nothing can be read. Its mark tells of what is lost until that

@@ -119,3 +119,27 @@ fn what_was_received_or_copied_survives_a_power_cut() {
     let log = TimelineLog::of(&cut.log(), Timeline(1)).unwrap();
     assert_eq!(log.covered_from(start), end);
 }
+
+/// A run gave an object its name, and was killed before it synced that. The next receiver tells the
+/// server that the log before its position is durable.
+#[test]
+fn what_a_killed_run_named_is_durable_when_the_next_one_goes_on() {
+    let mut cut = Cut::new();
+    cut.push(&cut.wal.segment((1, 5), 5), 1);
+    let [sealed] = &cut.log().objects(Timeline(1)).unwrap()[..] else {
+        panic!()
+    };
+    let hidden = sealed.path.with_extension("hidden");
+    std::fs::rename(&sealed.path, &hidden).unwrap();
+    let folder = std::fs::File::open(sealed.path.parent().unwrap()).unwrap();
+    folder.sync_all().unwrap();
+    drop(folder);
+    std::fs::rename(&hidden, &sealed.path).unwrap();
+    let end = Lsn(6 * SEGMENT);
+    let growing = GrowingLog::open(&cut.log(), (Timeline(1), 1 << 20), end, 1).unwrap();
+    assert_eq!(growing.durable(), end);
+    drop(growing);
+    cut.cut();
+    let log = TimelineLog::of(&cut.log(), Timeline(1)).unwrap();
+    assert_eq!(log.covered_from(Lsn(5 * SEGMENT)), end);
+}

@@ -34,7 +34,8 @@ pub(super) fn show(logs: &[LogInfo]) {
                     gap.start, gap.end
                 ));
             }
-            one.lost.iter().for_each(show_lost);
+            let lost = one.lost.iter().filter(|lost| !lost.is_left);
+            lost.for_each(show_lost);
         }
         for one in &log.restorable {
             show_windows(log, one);
@@ -106,6 +107,7 @@ fn lost_document(lost: &LostEnd) -> Value {
         "object": lost.path.to_string_lossy(),
         "end": lost.end.to_string(),
         "durable": lost.durable.map(|durable| durable.to_string()),
+        "left_before": lost.is_left,
     })
 }
 

@@ -19,6 +19,7 @@ use windlass_postgres::{Lsn, Segment, Timeline};
 
 use crate::error::{IoContext, LostEnd, RepositoryError};
 use crate::file_name::LogFileName;
+use crate::history::Histories;
 use crate::object::FrameMemory;
 use crate::place::{LogPlace, ObjectName};
 use crate::push::data_directory;
@@ -119,6 +120,7 @@ fn fetch_segment(
         };
         if !has_own {
             check_end(place, timeline, &names, (start, reached))?;
+            check_left(place, timeline, &names, (start, reached, end), into)?;
         }
         if has_own || reached == start {
             return Ok(Fetched::Absent);
@@ -180,6 +182,48 @@ impl LogPlace {
     }
 }
 
+/// Whether the place has log of a timeline before a position, from its segment on.
+fn has_before(names: &[ObjectName], halves: &[u64], (start, reached): (Lsn, Lsn)) -> bool {
+    let begins_before = names.iter().any(|one| one.start < start);
+    let high = reached.0 >> 32;
+    reached > start || begins_before || halves.iter().any(|half| *half < high)
+}
+
+/// Refuses a segment that is missing or incomplete although a newer timeline left this one behind
+/// it: this one was written at least up to there. A standby may get the segment from its primary.
+fn check_left(
+    place: &LogPlace,
+    timeline: Timeline,
+    names: &[ObjectName],
+    (start, reached, end): (Lsn, Lsn, Lsn),
+    into: &Path,
+) -> Result<(), RepositoryError> {
+    let is_standby = data_directory(into).join("standby.signal").exists();
+    let halves = place.upper_halves(timeline)?;
+    if is_standby || !has_before(names, &halves, (start, reached)) {
+        return Ok(());
+    }
+    for name in place.files()? {
+        let Some(LogFileName::History(newer)) = LogFileName::parse(&name) else {
+            continue;
+        };
+        let history = Histories::of(place).of_timeline(newer)?.unwrap_or_default();
+        let mut passed = history.iter().skip_while(|one| one.0 != timeline);
+        let Some((_, left_at)) = passed.next().filter(|one| end <= one.1) else {
+            continue;
+        };
+        // A server stores what it has of the older timelines before it stores a newer one.
+        if !place.upper_halves(newer)?.is_empty() {
+            return Err(RepositoryError::Gap {
+                timeline,
+                from: reached,
+                to: *left_at,
+            });
+        }
+    }
+    Ok(())
+}
+
 /// Refuses a segment that is missing or incomplete although the log goes on behind it.
 fn check_end(
     place: &LogPlace,
@@ -190,8 +234,7 @@ fn check_end(
     let high = reached.0 >> 32;
     let mut halves = place.upper_halves(timeline)?;
     let mut later: Vec<Lsn> = names.iter().map(|one| one.start).collect();
-    let begins_before = names.iter().any(|one| one.start < start);
-    let has_before = reached > start || begins_before || halves.iter().any(|half| *half < high);
+    let has_before = has_before(names, &halves, (start, reached));
     later.retain(|begin| *begin >= reached);
     halves.retain(|half| *half > high);
     for half in halves {

@@ -297,8 +297,12 @@ fn check_history(
     if timeline.0 <= 1 {
         return Ok(());
     }
-    let mut history = Histories::of(place).of_timeline(timeline)?;
     let path = request.path.with_file_name(timeline.history_name());
+    let mut history = match Histories::of(place).of_timeline(timeline) {
+        // That of the server takes its place.
+        Err(error) if error.is_damage() && path.exists() => None,
+        history => history?,
+    };
     if history.is_none() && path.exists() {
         let request = PushRequest {
             path,

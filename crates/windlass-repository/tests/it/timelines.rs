@@ -156,3 +156,61 @@ fn log_that_begins_behind_a_position_has_a_gap_there() {
         "{covered:?}"
     );
 }
+
+/// A server that recovers would end there, although its timeline was written further.
+#[test]
+fn a_segment_that_is_missing_where_a_newer_timeline_goes_on_is_a_gap() {
+    let place = tree();
+    let has_gap = |number| match place.fetch_beside(&name(1, number)) {
+        Err(RepositoryError::Gap { to, .. }) => to == Lsn(0x680000),
+        Err(error) => panic!("{error}"),
+        Ok((fetched, _)) => {
+            assert_eq!(fetched, windlass_repository::Fetched::Absent);
+            false
+        }
+    };
+    for name in place.log().objects(Timeline(1)).unwrap() {
+        if name.start.0 > 4 * SEGMENT {
+            std::fs::remove_file(&name.path).unwrap();
+        }
+    }
+    for number in [5, 6] {
+        std::fs::remove_file(place.wal(&name(1, number))).unwrap();
+    }
+    assert!(has_gap(5));
+    // Timeline 2 repeats what timeline 1 wrote of this one.
+    assert!(!has_gap(6));
+    // A standby may get it from its primary.
+    let signal = place.dir.path().join("data/standby.signal");
+    std::fs::write(&signal, "").unwrap();
+    assert!(!has_gap(5));
+    std::fs::remove_file(&signal).unwrap();
+    // A server that was promoted stores what it has of timeline 1 before it stores more.
+    let two = place.place().join("log").join(SYSTEM.to_string());
+    std::fs::remove_dir_all(two.join("00000002")).unwrap();
+    std::fs::remove_file(two.join("files/00000003.history.wlog")).unwrap();
+    assert!(!has_gap(5));
+}
+
+#[test]
+fn a_damaged_history_is_replaced_by_that_of_the_server() {
+    let place = tree();
+    let path = place.place().join("log").join(SYSTEM.to_string());
+    let path = path.join("files/00000002.history.wlog");
+    let whole = std::fs::read(&path).unwrap();
+    let mut damaged = whole.clone();
+    damaged[20] ^= 1;
+    std::fs::write(&path, damaged).unwrap();
+    place.push(&place.segment((2, 8), 8)).unwrap();
+    assert!(place.verify().faults.is_empty());
+    std::fs::remove_file(place.wal("00000002.history")).unwrap();
+    let mut damaged = whole.clone();
+    damaged[20] ^= 1;
+    std::fs::write(&path, damaged).unwrap();
+    assert!(
+        place
+            .push(&place.segment((2, 9), 9))
+            .unwrap_err()
+            .is_damage()
+    );
+}

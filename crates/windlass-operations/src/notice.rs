@@ -106,6 +106,15 @@ pub enum Notice<'a> {
     CaptureBroken(&'a SqliteError),
     /// Log that was durable is gone from the end of a growing object. The source is asked for it.
     LogLost(&'a LostEnd),
+    /// The server has removed log that was to be received: what lies between is missing.
+    LogGap {
+        /// Up to where the place has it: the timeline and the position.
+        from: (Timeline, Lsn),
+        /// From where on it is received.
+        to: (Timeline, Lsn),
+    },
+    /// A replication slot kept no log any more, and was made anew.
+    SlotRenewed(&'a str),
     /// Log is received from here on.
     Receives {
         /// The cluster.

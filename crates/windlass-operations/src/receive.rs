@@ -6,11 +6,14 @@
 //! Invariants
 //! - The server is told that log is kept only when it is durable in the place.
 //! - A session that breaks is opened again. Nothing is left out, and nothing that was durable comes
-//!   twice: the server is asked to go on behind the last durable byte.
+//!   twice: the server is asked to go on behind the last durable byte. If it has removed that log,
+//!   the caller hears what is missing, and what follows is received: the place has a gap there.
 //! - When the caller ends it, everything that has come is made durable first.
 
 mod database;
 mod lock;
+mod slot;
+mod start;
 mod stream;
 
 use std::cell::RefCell;
@@ -31,6 +34,7 @@ use crate::notice::Notice;
 use crate::privilege;
 use crate::recovery::RecoveryError;
 use crate::stored::log_into;
+use start::Beginning;
 use stream::{LogStream, WAIT_MAX};
 
 /// How long to wait before a broken session is opened again.
@@ -143,10 +147,13 @@ fn is_in_use(error: &PostgresError) -> bool {
 
 /// Whether another session may succeed.
 fn is_of_session(error: &PostgresError) -> bool {
-    matches!(
-        error,
-        PostgresError::Stream { .. } | PostgresError::Refused { .. } | PostgresError::Answer { .. }
-    )
+    !slot::is_lost(error)
+        && matches!(
+            error,
+            PostgresError::Stream { .. }
+                | PostgresError::Refused { .. }
+                | PostgresError::Answer { .. }
+        )
 }
 
 struct Receiver<'a> {
@@ -174,17 +181,19 @@ impl Receiver<'_> {
             false => CLUSTER_INTERVAL,
         });
         let (place, caller, told) = (self.place, self.caller, &self.told);
-        let open = |compares, lock: &mut Option<Kept>| {
-            let of = (place, earlier, lock);
-            let tell_lost = |lost: &LostEnd| {
-                if !told.borrow().contains(lost) {
-                    caller.tell(&Notice::LogLost(lost));
-                    told.borrow_mut().push(lost.clone());
+        let open = |beginning, lock: &mut Option<Kept>| {
+            let tell = |notice: &Notice<'_>| match notice {
+                Notice::LogLost(lost) if told.borrow().contains(lost) => {}
+                Notice::LogLost(lost) => {
+                    caller.tell(notice);
+                    told.borrow_mut().push((*lost).clone());
                 }
+                other => caller.tell(other),
             };
-            LogStream::open(conninfo, of, slot, (interval, compares), &tell_lost)
+            let of = (place, earlier, lock);
+            LogStream::open(conninfo, of, (slot, interval), beginning, &tell)
         };
-        let mut stream = open(true, &mut self.lock)?;
+        let mut stream = open(Beginning::Compared, &mut self.lock)?;
         let (system, from) = (stream.system(), stream.position());
         let timeline = stream.timeline();
         self.caller.tell(&Notice::Receives {
@@ -208,13 +217,17 @@ impl Receiver<'_> {
                 true => stream.end(),
                 false => stream.step(),
             };
-            match stepped {
-                Err(error) if stream.is_removed(&error) => {
-                    drop(stream);
-                    stream = open(false, &mut self.lock)?;
-                }
-                other => other.map_err(|error| stream.naming_lost(error))?,
+            let Err(error) = stepped else {
+                continue;
+            };
+            let Some(beginning) = stream.again(&error) else {
+                return Err(stream.naming_lost(error));
+            };
+            if beginning == Beginning::BehindGap {
+                stream.leave()?;
             }
+            drop(stream);
+            stream = open(beginning, &mut self.lock)?;
         }
     }
 }

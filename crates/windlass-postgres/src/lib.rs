@@ -109,7 +109,7 @@ pub use relations::{
     NameFault, NamedFile, Relation, RelationKind, RelationNames, RelationPattern,
     RelationPatternError, database_names,
 };
-pub use replication::{ReplicationSession, ReplicationSystem, Streamed};
+pub use replication::{ReplicationSession, ReplicationSystem, SlotKeeps, Streamed};
 pub use restore::{
     Kept, LeftOut, OverCluster, Recovery, RecoveryAction, RecoveryPoint, RecoveryTimeline,
     RestorePlan, RestoreRequest, TablespacePlan, check_image, check_set, check_unoccupied,

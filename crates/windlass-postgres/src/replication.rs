@@ -39,6 +39,22 @@ pub struct ReplicationSystem {
     pub flushed: Lsn,
 }
 
+/// What a server keeps for a physical replication slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotKeeps {
+    /// Log from a position on.
+    From {
+        /// The timeline of that position.
+        timeline: Timeline,
+        /// The position.
+        at: Lsn,
+    },
+    /// No log: it had to remove what the slot needed, or the slot was never used.
+    Nothing,
+    /// There is no such slot, it is a logical one, or the server does not say it.
+    Unknown,
+}
+
 /// What comes while log is streamed.
 #[derive(Debug)]
 pub enum Streamed {
@@ -120,6 +136,32 @@ impl ReplicationSession {
         self.wire.query("create a replication slot", &sql).map(drop)
     }
 
+    /// Removes a slot.
+    pub fn drop_slot(&mut self, name: &str) -> Result<(), PostgresError> {
+        let sql = format!("DROP_REPLICATION_SLOT {}", quoted(name));
+        self.wire.query("drop a replication slot", &sql).map(drop)
+    }
+
+    /// What the server keeps for a slot. Servers before PostgreSQL 15 do not say it.
+    pub fn slot(&mut self, name: &str) -> Result<SlotKeeps, PostgresError> {
+        let sql = format!("READ_REPLICATION_SLOT {}", quoted(name));
+        let rows = match self.wire.query("ask for a replication slot", &sql) {
+            Err(PostgresError::Refused { .. }) => return Ok(SlotKeeps::Unknown),
+            rows => rows?,
+        };
+        let field = |at: usize| rows.first().and_then(|row| row.get(at)?.clone());
+        if field(0).as_deref() != Some("physical") {
+            return Ok(SlotKeeps::Unknown);
+        }
+        let from = || {
+            Some(SlotKeeps::From {
+                at: Lsn::parse(&field(1)?)?,
+                timeline: Timeline(field(2)?.parse().ok()?),
+            })
+        };
+        Ok(from().unwrap_or(SlotKeeps::Nothing))
+    }
+
     /// The history file of a timeline.
     pub fn history(&mut self, timeline: Timeline) -> Result<Vec<u8>, PostgresError> {
         const DOING: &str = "ask for the history of a timeline";
@@ -175,8 +217,9 @@ impl ReplicationSession {
         })
     }
 
-    /// Tells the server that everything before `durable` is kept, and that we are alive.
-    pub fn tell(&mut self, durable: Lsn) -> Result<(), PostgresError> {
+    /// Tells the server that everything before `durable` is kept, and that we are alive. Asks
+    /// whether it is, too, if that is wanted.
+    pub fn tell(&mut self, durable: Lsn, asks: bool) -> Result<(), PostgresError> {
         self.told = self.told.max(durable);
         self.told_at = Instant::now();
         let mut body = vec![b'r'];
@@ -185,7 +228,7 @@ impl ReplicationSession {
         }
         let micros = Timestamp::now().as_microsecond() - EPOCH_SECONDS * 1_000_000;
         body.extend_from_slice(&micros.to_be_bytes());
-        body.push(0);
+        body.push(u8::from(asks));
         self.wire.send("tell how far the log is kept", b'd', &body)
     }
 

@@ -121,6 +121,10 @@ impl Terminal {
                 "receives the log of cluster {system} from {from} on timeline {timeline}"
             )),
             Notice::LogLost(lost) => output::degrade(&format!("{lost}; asking for it again")),
+            Notice::LogGap { from, to } => point::log_gap(*from, *to),
+            Notice::SlotRenewed(name) => output::note(&format!(
+                "warning: the server kept no log for the replication slot {name}: it was made anew"
+            )),
             Notice::ReceiveBroken(error) => {
                 let message = chain(error.to_string(), error);
                 output::note(&format!("warning: {message}; trying again"));

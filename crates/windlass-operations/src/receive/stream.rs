@@ -1,21 +1,25 @@
 //! One session in which log is received: what comes is appended, made durable, and confirmed.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use windlass_engine::Kept;
 use windlass_postgres::{
-    Lsn, PostgresError, ReplicationSession, ReplicationSystem, Streamed, Timeline, parse_history,
+    Lsn, PostgresError, ReplicationSession, ReplicationSystem, Streamed, Timeline,
 };
-use windlass_repository::{
-    GrowingLog, GrowingStart, KnownEnd, LogPlace, LostEnd, Place, RepositoryError,
-};
+use windlass_repository::{GrowingLog, KnownEnd, LogPlace, LostEnd, Place, RepositoryError};
 
+use super::slot::Slot;
+use super::start::{self, Beginning, Server, Start, next_timeline};
 use crate::error::OperationError;
+use crate::notice::Notice;
 use crate::places::check_used;
 
 /// How often the server hears from us at least, if it has no limit of its own.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// How long the server may leave a question unanswered, if it has no limit of its own.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a wait for log may last, so that a signal is noticed.
 pub(super) const WAIT_MAX: Duration = Duration::from_millis(200);
 /// Log comes in small parts. One thread compresses it faster than it comes.
@@ -31,10 +35,15 @@ pub(super) struct LogStream {
     known: Option<KnownEnd>,
     /// What the place has lost of its log, and the server is asked for.
     lost: Option<LostEnd>,
-    slot: Option<String>,
+    slot: Slot,
+    beginning: Beginning,
     segment_bytes: u32,
     interval: Duration,
     silence: Duration,
+    patience: Duration,
+    /// When the server said something last, and since when it leaves a question unanswered.
+    heard: Instant,
+    asked: Option<Instant>,
     synced: Instant,
     durable: Lsn,
     timeline: Timeline,
@@ -42,45 +51,45 @@ pub(super) struct LogStream {
     has_ended: bool,
 }
 
-/// Where a stream begins.
-#[derive(Clone, Copy)]
-struct Start {
-    timeline: Timeline,
-    at: Lsn,
-}
-
 impl LogStream {
     /// Opens a session and begins behind what the place has. `earlier` is the cluster of sessions
-    /// before. `compares` says whether the server sends again what the place has of a segment that
-    /// is complete there. `tell_lost` hears what the place has lost of its log.
+    /// before.
     pub(super) fn open(
         conninfo: &str,
         (at, earlier, lock): (&Place, Option<u64>, &mut Option<Kept>),
-        slot: (Option<&str>, bool),
-        (interval, compares): (Duration, bool),
-        tell_lost: &dyn Fn(&LostEnd),
+        (slot, interval): ((Option<&str>, bool), Duration),
+        beginning: Beginning,
+        tell: &dyn Fn(&Notice<'_>),
     ) -> Result<Self, OperationError> {
         let to = at.path();
         check_used(to)?;
         let mut session = ReplicationSession::connect(conninfo)?;
-        let server = session.identify()?;
-        check_same(to, earlier, server.system)?;
+        let system = session.identify()?;
+        check_same(to, earlier, system.system)?;
         if lock.is_none() {
-            *lock = super::lock::lock(at, server.system)?;
+            *lock = super::lock::lock(at, system.system)?;
         }
         let segment_bytes = size(&session.setting("wal_segment_size")?)?;
         let limit = duration(&session.setting("wal_sender_timeout")?);
-        let place = LogPlace::new(at, server.system);
-        let slot = take_slot(&mut session, slot)?;
-        let start = start(&mut session, &place, &server, u64::from(segment_bytes))?;
+        let place = LogPlace::new(at, system.system);
+        let slot = Slot::take(&mut session, slot, tell)?;
+        let server = Server::new(&system, slot.name(), segment_bytes);
+        let (start, gap) = begin(&mut session, &place, server, beginning)?;
         let lost = asked_again(&place, start)?;
-        lost.iter().for_each(tell_lost);
+        lost.iter().for_each(|lost| tell(&Notice::LogLost(lost)));
         let of = (start.timeline, segment_bytes);
-        let log = GrowingLog::open(&place, of, start.at, THREADS)?;
+        let mut log = GrowingLog::open(&place, of, start.at, THREADS)?;
+        bound_lost(&mut session, &mut log, (&system, start), &lost)?;
         let known = known(&place, start, segment_bytes)?;
-        let known = known.filter(|known| compares || !known.is_whole_segment());
+        let is_there = beginning == Beginning::Compared;
+        let known = known.filter(|known| is_there || !known.is_whole_segment());
         let from = known.as_ref().map_or(start.at, KnownEnd::start);
-        session.start(slot.as_deref(), from, start.timeline)?;
+        slot.start(&mut session, (start.timeline, from), tell)?;
+        if let Some(before) = gap {
+            let from = (before.timeline, before.at);
+            let to = (start.timeline, start.at);
+            tell(&Notice::LogGap { from, to });
+        }
         Ok(Self {
             session,
             place,
@@ -88,9 +97,13 @@ impl LogStream {
             known,
             lost: lost.into_iter().next(),
             slot,
+            beginning,
             segment_bytes,
             interval,
             silence: limit.map_or(SILENCE_MAX, |limit| (limit / 2).min(SILENCE_MAX)),
+            patience: limit.unwrap_or(PATIENCE),
+            heard: Instant::now(),
+            asked: None,
             synced: Instant::now(),
             durable: start.at,
             timeline: start.timeline,
@@ -130,7 +143,9 @@ impl LogStream {
     pub(super) fn end(&mut self) -> Result<(), OperationError> {
         self.sync()?;
         // The server hears it, if it still listens.
-        self.session.tell(self.confirmed()).unwrap_or_default();
+        self.session
+            .tell(self.confirmed(), false)
+            .unwrap_or_default();
         self.has_ended = true;
         Ok(())
     }
@@ -139,7 +154,9 @@ impl LogStream {
     pub(super) fn step(&mut self) -> Result<(), OperationError> {
         let left = self.interval.saturating_sub(self.synced.elapsed());
         let mut is_asked = false;
-        match self.session.next(left.min(WAIT_MAX))? {
+        let next = self.session.next(left.min(WAIT_MAX))?;
+        self.note_silence(matches!(next, Streamed::Nothing))?;
+        match next {
             Streamed::Log { start, bytes } => self.take(start, &bytes)?,
             Streamed::Alive { wants_status, .. } => is_asked = wants_status,
             Streamed::Nothing => {}
@@ -156,9 +173,26 @@ impl LogStream {
         let confirmed = self.confirmed();
         let is_news = confirmed > self.session.told();
         if is_asked || is_news || self.session.silent_for() >= self.silence {
-            self.session.tell(confirmed)?;
+            let asks = self.heard.elapsed() >= self.silence;
+            self.session.tell(confirmed, asks)?;
+            self.asked = self.asked.or(asks.then(Instant::now));
         }
         Ok(())
+    }
+
+    /// Ends the session if the server leaves a question unanswered for too long: its machine may be
+    /// gone, and another one may have taken its place.
+    fn note_silence(&mut self, is_silent: bool) -> Result<(), PostgresError> {
+        if !is_silent {
+            (self.heard, self.asked) = (Instant::now(), None);
+        }
+        match self.asked {
+            Some(asked) if asked.elapsed() >= self.patience => Err(PostgresError::Stream {
+                doing: "receive log",
+                source: ErrorKind::TimedOut.into(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Takes log: compares what the place has, and appends what comes behind it.
@@ -185,12 +219,27 @@ impl LogStream {
         self.known.as_ref().map_or(self.durable, KnownEnd::compared)
     }
 
-    /// Whether the server no longer has the complete segment with which its log was to be compared.
-    pub(super) fn is_removed(&self, error: &OperationError) -> bool {
-        let is_asked =
-            |known: &KnownEnd| known.is_whole_segment() && known.compared() == known.start();
-        matches!(error, OperationError::Postgres(error)
-            if self.known.as_ref().is_some_and(is_asked) && is_not_there(error))
+    /// How to begin again after this error, if the server has removed the log that it was asked
+    /// for. `None` for other errors, and if the place has lost what is missing.
+    pub(super) fn again(&self, error: &OperationError) -> Option<Beginning> {
+        let is_removed = matches!(error, OperationError::Postgres(error) if is_not_there(error));
+        let known = self.known.as_ref();
+        let is_begun = known.is_some_and(|known| known.compared() > known.start());
+        if !is_removed || self.bytes > 0 || is_begun || self.beginning == Beginning::BehindGap {
+            return None;
+        }
+        match known.is_some_and(KnownEnd::is_whole_segment) {
+            true => Some(Beginning::Behind),
+            false => self.lost.is_none().then_some(Beginning::BehindGap),
+        }
+    }
+
+    /// Completes what the place has, because nothing follows it any more.
+    pub(super) fn leave(&mut self) -> Result<(), OperationError> {
+        if let Some(log) = self.log.take() {
+            self.durable = log.end()?;
+        }
+        Ok(())
     }
 
     /// The same error. If the server no longer has what the place has lost, it says that: no other
@@ -221,17 +270,48 @@ impl LogStream {
         if let Some(log) = self.log.take() {
             self.durable = log.end()?;
         }
-        let of = (next, at);
-        let start = next_timeline(&mut self.session, &self.place, of, self.segment_bytes)?;
+        let bytes = u64::from(self.segment_bytes);
+        let start = next_timeline(&mut self.session, &self.place, (next, at), bytes)?;
         let of = (start.timeline, self.segment_bytes);
         self.log = Some(GrowingLog::open(&self.place, of, start.at, THREADS)?);
         self.known = known(&self.place, start, self.segment_bytes)?;
         self.timeline = start.timeline;
         self.durable = start.at;
         let from = self.known.as_ref().map_or(start.at, KnownEnd::start);
-        let slot = self.slot.as_deref();
-        Ok(self.session.start(slot, from, start.timeline)?)
+        let name = self.slot.name();
+        Ok(self.session.start(name, from, start.timeline)?)
     }
+}
+
+/// Where to begin, and behind which position the server has removed log, if it has.
+fn begin(
+    session: &mut ReplicationSession,
+    place: &LogPlace,
+    server: Server<'_>,
+    beginning: Beginning,
+) -> Result<(Start, Option<Start>), OperationError> {
+    let start = start::find(session, place, server)?;
+    if beginning != Beginning::BehindGap {
+        return Ok((start, None));
+    }
+    let next = start::behind_gap(session, server, start)?;
+    Ok(next.map_or((start, None), |next| (next, Some(start))))
+}
+
+/// What the place has lost came from this server, also if nobody knows how much that is: the server
+/// has nothing behind what it has written. A standby may be behind the one that sent it.
+fn bound_lost(
+    session: &mut ReplicationSession,
+    log: &mut GrowingLog,
+    (system, start): (&ReplicationSystem, Start),
+    lost: &[LostEnd],
+) -> Result<(), PostgresError> {
+    let is_unknown = lost.iter().any(|lost| lost.durable.is_none());
+    let is_its_own = is_unknown && start.timeline == system.timeline;
+    if is_its_own && session.setting("in_hot_standby")? == "off" {
+        log.bound_lost(system.flushed);
+    }
+    Ok(())
 }
 
 /// What the place has lost of the timeline at its end: the server is asked for it again.
@@ -267,85 +347,6 @@ fn check_same(to: &Path, earlier: Option<u64>, found: u64) -> Result<(), Reposit
         }),
         _ => Ok(()),
     }
-}
-
-/// The slot to use. A temporary one is a help, and not asked for: without it the server may remove
-/// log before it was sent.
-fn take_slot(
-    session: &mut ReplicationSession,
-    (name, create): (Option<&str>, bool),
-) -> Result<Option<String>, PostgresError> {
-    let Some(name) = name else {
-        let name = format!("windlass_receive_{}", std::process::id());
-        return Ok(session.create_slot(&name, true).is_ok().then_some(name));
-    };
-    if create {
-        match session.create_slot(name, false) {
-            // It is there already.
-            Err(PostgresError::Refused { code, .. }) if code == "42710" => {}
-            made => made?,
-        }
-    }
-    Ok(Some(name.to_owned()))
-}
-
-/// Where to begin: behind what the place has, on its newest timeline that the server comes from.
-fn start(
-    session: &mut ReplicationSession,
-    place: &LogPlace,
-    server: &ReplicationSystem,
-    segment_bytes: u64,
-) -> Result<Start, OperationError> {
-    let begin = |at: Lsn| Lsn(at.0 / segment_bytes * segment_bytes);
-    let history = match server.timeline.0 {
-        0 | 1 => Vec::new(),
-        _ => {
-            let content = session.history(server.timeline)?;
-            GrowingLog::put_history(place, server.timeline, &content)?;
-            let text = String::from_utf8_lossy(&content);
-            parse_history(&server.timeline.history_name(), &text)?
-        }
-    };
-    let mut timelines: Vec<_> = history.iter().map(|(timeline, _)| *timeline).collect();
-    timelines.push(server.timeline);
-    for (number, timeline) in timelines.iter().enumerate().rev() {
-        let GrowingStart::Behind(at) = GrowingLog::start(place, *timeline)? else {
-            continue;
-        };
-        return Ok(match history.get(number) {
-            // All of this timeline is there. The next one begins with the segment of the switch.
-            Some((_, left_at)) if at >= *left_at => Start {
-                timeline: timelines[number + 1],
-                at: begin(*left_at),
-            },
-            _ => Start {
-                timeline: *timeline,
-                at,
-            },
-        });
-    }
-    Ok(Start {
-        timeline: server.timeline,
-        at: begin(server.flushed),
-    })
-}
-
-/// Where the next timeline begins: with its first segment, or behind what the place has of it.
-fn next_timeline(
-    session: &mut ReplicationSession,
-    place: &LogPlace,
-    (next, at): (Timeline, Lsn),
-    segment_bytes: u32,
-) -> Result<Start, OperationError> {
-    let content = session.history(next)?;
-    GrowingLog::put_history(place, next, &content)?;
-    let segment_bytes = u64::from(segment_bytes);
-    let begin = Lsn(at.0 / segment_bytes * segment_bytes);
-    let at = match GrowingLog::start(place, next)? {
-        GrowingStart::Behind(there) => there.max(begin),
-        GrowingStart::Nothing => begin,
-    };
-    Ok(Start { timeline: next, at })
 }
 
 /// A size as the server shows it: `16MB`.

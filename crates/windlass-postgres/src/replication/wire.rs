@@ -207,6 +207,11 @@ impl Wire {
                 doing,
                 answer: format!("{:?}", other.map(|message| char::from(message.tag))),
             }),
+            // The server is ready for another command then.
+            Err(error @ PostgresError::Refused { .. }) => {
+                self.answers(doing)?;
+                Err(error)
+            }
             Err(error) => Err(error),
         }
     }

@@ -10,6 +10,9 @@ use windlass_sqlite::SqliteError;
 const FOREIGN_SET: &str = "No backup of this version writes such a set. If `windlass info` says \
     that a newer version wrote it, use that version.";
 
+/// PostgreSQL's code for a slot that is of another kind, or lost.
+const SLOT_UNUSABLE: &str = "55000";
+
 /// What to do about an opened cluster whose files are damaged.
 const CLUSTER_DAMAGED: &str = "`windlass verify` says whether the set is damaged. If it is not, \
     the source was damaged before the backup.";
@@ -59,6 +62,11 @@ fn postgres_text(error: &PostgresError) -> Option<&'static str> {
         }
         PostgresError::SocketPath { .. } => "Name a shorter directory with --scratch.",
         PostgresError::Set { .. } => FOREIGN_SET,
+        PostgresError::Refused { code, .. } if code == SLOT_UNUSABLE => {
+            "The slot may be lost: the server had to remove log that it kept. See wal_status in \
+             pg_replication_slots. Drop the slot (SELECT pg_drop_replication_slot), or name \
+             --create-slot: a lost slot is made anew then."
+        }
         PostgresError::TargetNotEmpty { .. } => {
             "Name an empty directory or a new one. If it is the place of a tablespace, name \
              another with --tablespace-map OLD=NEW, both absolute. To restore in place of an old \

@@ -1,7 +1,8 @@
-//! Shows what a user may not expect at the point of a recovery.
+//! Shows what a user may not expect at the point of a recovery, and what log is missing.
 
 use jiff::Timestamp;
 use windlass_operations::PointRemark;
+use windlass_postgres::{Lsn, Timeline};
 use windlass_repository::LostEnd;
 
 use super::Terminal;
@@ -51,6 +52,24 @@ impl Terminal {
             }
         }
     }
+}
+
+/// Warns of log that a server removed before it was received.
+pub(super) fn log_gap((timeline, from): (Timeline, Lsn), (next, to): (Timeline, Lsn)) {
+    let of = match timeline == next {
+        true => format!("of timeline {timeline}"),
+        false => format!("of timelines {timeline} to {next}"),
+    };
+    output::degrade(&format!(
+        "the server no longer has the log from {from} on: {from} to {to} {of} is missing. What \
+         follows is received"
+    ));
+    output::note(
+        "hint: Make a backup: no set before the gap leads to a moment behind it. If the server \
+         runs on this machine, `windlass backup --type log` copies what it still has of the gap. A \
+         slot (--slot) keeps log while nobody receives it, up to the server's \
+         max_slot_wal_keep_size.",
+    );
 }
 
 /// Warns of what the latest state lacks.

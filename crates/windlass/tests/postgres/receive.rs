@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Child, Stdio};
 
+use windlass_testkit::installed::{of_version, other_versions};
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user};
 
 use crate::log::rows;
@@ -83,7 +84,11 @@ impl Drop for Receiving {
 }
 
 pub fn cluster() -> PrivateCluster {
-    let server = PrivateCluster::start(&ClusterOptions::default().initdb("--wal-segsize=1"));
+    cluster_of(ClusterOptions::default())
+}
+
+fn cluster_of(options: ClusterOptions) -> PrivateCluster {
+    let server = PrivateCluster::start(&options.initdb("--wal-segsize=1"));
     server.sql("postgres", "CREATE TABLE t (i int)");
     server
 }
@@ -276,4 +281,184 @@ fn what_cannot_be_received_is_refused() {
             text(&output)
         );
     }
+}
+
+/// Makes the server remove the log before this segment.
+fn remove_log(server: &PrivateCluster, segment: &str) {
+    let path = server.data().join("pg_wal").join(segment);
+    for _ in 0..20 {
+        server.sql("postgres", "INSERT INTO t VALUES (0)");
+        server.sql("postgres", "SELECT pg_switch_wal()");
+        server.sql("postgres", "CHECKPOINT");
+    }
+    assert!(!path.exists(), "{}", path.display());
+}
+
+/// The segment that the server writes.
+fn segment(server: &PrivateCluster) -> String {
+    server.sql(
+        "postgres",
+        "SELECT pg_walfile_name(pg_current_wal_insert_lsn())",
+    )
+}
+
+impl Receiving {
+    /// Starts it, and keeps what it says.
+    fn start_noted(&mut self, server: &PrivateCluster, words: &[&str]) {
+        let mut receive = command();
+        receive.args(["receive", &server.conninfo(), "--to", &self.arg("place")]);
+        let said = std::fs::File::create(self.arg("said")).unwrap();
+        let receive = receive.args(["--interval", "0.05s"]).args(words);
+        self.child = receive.stdout(Stdio::null()).stderr(said).spawn().unwrap();
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(self.arg("said")).unwrap()
+    }
+
+    /// Ends it, as a signal does, with warnings.
+    fn end_warned(&mut self) -> String {
+        signal(&self.child, "TERM");
+        let code = self.child.wait().unwrap().code();
+        assert_eq!(code, Some(3), "{}", self.said());
+        self.said()
+    }
+
+    /// A gap is named, and no restore gets past it; a new set leads to what was received behind it.
+    fn has_gap(&self, server: &PrivateCluster, expected: &str) {
+        let place = self.arg("place");
+        let verified = windlass(&["verify", &place]);
+        assert_eq!(verified.status.code(), Some(3), "{}", text(&verified));
+        assert!(text(&verified).contains("gap "), "{}", text(&verified));
+        let into = self.arg("refused");
+        let restored = windlass(&["restore", &place, "--into", &into, "--target-latest"]);
+        let said = text(&restored);
+        assert_eq!(restored.status.code(), Some(1), "{said}");
+        assert!(said.contains("has a gap"), "{said}");
+        self.back_up(server);
+        let recovered = self.recovered("recovered", server.bin());
+        assert_eq!(rows(&recovered), expected);
+    }
+}
+
+#[test]
+fn a_receiver_goes_on_behind_log_that_the_server_has_removed_and_names_the_gap() {
+    let mut receiving = Receiving::new();
+    let server = cluster();
+    receiving.back_up(&server);
+    receiving.start(&server, &[]);
+    receiving.insert(&server, 1);
+    receiving.kill();
+    server.wait_until("SELECT count(*) FROM pg_replication_slots", "0");
+    remove_log(&server, &segment(&server));
+    server.sql("postgres", "DELETE FROM t WHERE i = 0");
+    receiving.start_noted(&server, &[]);
+    receiving.insert(&server, 2);
+    let said = receiving.end_warned();
+    for words in ["no longer has the log from", "is missing", "hint: "] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(!said.contains("trying again"), "{said}");
+    receiving.has_gap(&server, "1 2");
+}
+
+/// At night, a slot needed more log than the server may keep for it.
+fn goes_on_with_a_lost_slot(options: ClusterOptions, is_refused: bool) {
+    let mut receiving = Receiving::new();
+    let server = cluster_of(options);
+    receiving.back_up(&server);
+    let slot = ["--slot", "kept", "--create-slot"];
+    receiving.start(&server, &slot);
+    receiving.insert(&server, 1);
+    receiving.kill();
+    server.sql(
+        "postgres",
+        "ALTER SYSTEM SET max_slot_wal_keep_size = '2MB'",
+    );
+    server.sql("postgres", "SELECT pg_reload_conf()");
+    let status = "SELECT wal_status FROM pg_replication_slots";
+    remove_log(&server, &segment(&server));
+    assert_eq!(server.sql("postgres", status), "lost");
+    server.sql("postgres", "DELETE FROM t WHERE i = 0");
+    if is_refused {
+        // Whoever may not make it hears what to do, and does not ask without end.
+        let words = ["receive", &server.conninfo(), "--slot", "kept"];
+        let refused = windlass(&[&words[..], &["--to", &receiving.arg("place")]].concat());
+        let said = text(&refused);
+        assert_eq!(refused.status.code(), Some(1), "{said}");
+        assert!(said.contains("--create-slot"), "{said}");
+    }
+    receiving.start_noted(&server, &slot);
+    receiving.insert(&server, 2);
+    assert_eq!(server.sql("postgres", status), "reserved");
+    let said = receiving.end_warned();
+    assert!(said.contains("made anew"), "{said}");
+    assert!(said.contains("no longer has the log from"), "{said}");
+    receiving.has_gap(&server, "1 2");
+}
+
+#[test]
+fn a_lost_slot_is_made_anew_and_the_gap_is_named() {
+    goes_on_with_a_lost_slot(ClusterOptions::default(), false);
+}
+
+/// From PostgreSQL 18 on, a server refuses to stream with a lost slot.
+#[test]
+fn a_lost_slot_that_the_server_refuses_is_made_anew() {
+    let bin = of_version(other_versions(), 18);
+    let options = ClusterOptions::default();
+    goes_on_with_a_lost_slot(ClusterOptions { bin, ..options }, true);
+}
+
+/// A slot that was made before the first receiver began has kept the log since then.
+#[test]
+fn the_first_log_of_a_place_begins_with_what_the_slot_kept() {
+    let mut receiving = Receiving::new();
+    let server = cluster();
+    let slot = "SELECT pg_create_physical_replication_slot('kept', true)";
+    server.sql("postgres", slot);
+    receiving.back_up(&server);
+    for row in 1..=5 {
+        server.sql("postgres", &format!("INSERT INTO t VALUES ({row})"));
+        server.sql("postgres", "SELECT pg_switch_wal()");
+        server.sql("postgres", "CHECKPOINT");
+    }
+    receiving.start(&server, &["--slot", "kept"]);
+    receiving.insert(&server, 6);
+    receiving.end();
+    let verified = windlass(&["verify", &receiving.arg("place")]);
+    assert_eq!(verified.status.code(), Some(0), "{}", text(&verified));
+    let recovered = receiving.recovered("recovered", server.bin());
+    assert_eq!(rows(&recovered), "1 2 3 4 5 6");
+}
+
+/// A server whose machine is gone closes no connection.
+#[test]
+fn a_receiver_leaves_a_server_that_does_not_answer() {
+    let mut receiving = Receiving::new();
+    let server = cluster();
+    server.sql("postgres", "ALTER SYSTEM SET wal_sender_timeout = '3s'");
+    server.sql("postgres", "SELECT pg_reload_conf()");
+    receiving.back_up(&server);
+    receiving.start_noted(&server, &[]);
+    receiving.insert(&server, 1);
+    let sender = server.sql("postgres", "SELECT pid FROM pg_stat_replication");
+    let kill = |signal: &str| {
+        let mut kill = std::process::Command::new("kill");
+        kill.args(["-s", signal, &sender]).status().unwrap();
+    };
+    kill("STOP");
+    let others = format!("SELECT count(*) > 0 FROM pg_stat_replication WHERE pid <> {sender}");
+    server.wait_until(&others, "t");
+    kill("CONT");
+    server.wait_until("SELECT count(*) FROM pg_stat_replication", "1");
+    receiving.insert(&server, 2);
+    receiving.end();
+    assert!(
+        receiving.said().contains("trying again"),
+        "{}",
+        receiving.said()
+    );
+    let recovered = receiving.recovered("recovered", server.bin());
+    assert_eq!(rows(&recovered), "1 2");
 }

@@ -178,6 +178,10 @@ impl PostgresError {
             Self::TablespaceUnlisted { .. } => {
                 "Map that directory to an empty one, with two absolute paths."
             }
+            Self::NotInSet { .. } => {
+                "If it was renamed since the backup, the set has its earlier name. The oid stays \
+                 the same: compare it with those in pg_database or pg_tablespace."
+            }
             Self::TargetRunning { .. } => {
                 "Stop that server and move the directory away, or restore somewhere else."
             }

@@ -11,7 +11,7 @@
 //! Invariant: what initdb makes is always restored, and so are the catalogs that all databases
 //! share.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use windlass_media::{FileEntry, FileKind, FileNo, FileTable, crc32c_zeros_after};
 
@@ -148,13 +148,15 @@ fn rest(
     if only.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let known: BTreeSet<&String> = there.values().collect();
-    if let Some(name) = only.iter().find(|name| !known.contains(name)) {
-        let known: Vec<_> = known.into_iter().map(String::as_str).collect();
+    let known: BTreeMap<&String, u32> = there.iter().map(|(oid, name)| (name, *oid)).collect();
+    if let Some(name) = only.iter().find(|name| !known.contains_key(name)) {
+        let known = known
+            .iter()
+            .map(|(name, oid)| format!("{name} (oid {oid})"));
         return Err(PostgresError::NotInSet {
             what,
             name: name.clone(),
-            there: known.join(", "),
+            there: known.collect::<Vec<_>>().join(", "),
         });
     }
     let is_left = |oid: u32, name: &String| oid >= FIRST_OF_USERS && !only.contains(name);
@@ -210,7 +212,7 @@ mod tests {
         assert!(
             error
                 .to_string()
-                .ends_with("no database \"shopp\"; it has shop"),
+                .ends_with("no database \"shopp\"; it has shop (oid 16400)"),
             "{error}"
         );
     }

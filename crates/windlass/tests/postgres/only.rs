@@ -175,11 +175,19 @@ fn one_tablespace_comes_back_and_bad_words_are_refused() {
     drop(server);
     let (sets, into) = (place.path("sets"), place.path("two"));
     let words = ["restore", &sets, "--into", &into];
+    // A database that was renamed since is found under the name that the set has.
+    place.sql("postgres", "ALTER DATABASE crm RENAME TO sales");
+    let oid = place.sql(
+        "postgres",
+        "SELECT oid FROM pg_database WHERE datname = 'sales'",
+    );
+    let earlier = format!("no database \"sales\"; it has crm (oid {oid}), ");
     for (more, code, expected) in [
+        (&["--only-database", "sales"][..], 1, &*earlier),
         (
-            &["--only-database", "shopp"][..],
+            &["--only-database", "sales"],
             1,
-            "no database \"shopp\"; it has",
+            "hint: If it was renamed since",
         ),
         (
             &["--only-tablespace", "pg_default"],

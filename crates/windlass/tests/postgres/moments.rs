@@ -143,6 +143,19 @@ fn an_older_set_is_taken_for_a_moment_before_the_newest() {
     );
 }
 
+/// Makes the end of a backup wait for a row in `go`.
+const HELD: [&str; 2] = [
+    "CREATE TABLE go (i int)",
+    "SET allow_system_table_mods = on; \
+     ALTER FUNCTION pg_backup_stop(boolean) RENAME TO held_backup_stop; \
+     CREATE FUNCTION pg_catalog.pg_backup_stop(wait_for_archive boolean, \
+         OUT lsn pg_lsn, OUT labelfile text, OUT spcmapfile text) LANGUAGE plpgsql AS $$ \
+     BEGIN \
+         WHILE NOT EXISTS (SELECT FROM public.go) LOOP PERFORM pg_sleep(0.01); END LOOP; \
+         SELECT * INTO lsn, labelfile, spcmapfile FROM held_backup_stop(wait_for_archive); \
+     END $$",
+];
+
 /// A server stops at the first restore point of a name, and fails if it is not consistent there.
 #[test]
 fn a_point_within_a_backup_is_refused_and_reached_from_an_older_set() {
@@ -150,34 +163,21 @@ fn a_point_within_a_backup_is_refused_and_reached_from_an_older_set() {
     let sql = |sql: &str| source.server.sql("postgres", sql);
     let place = source.back_up();
     source.insert_and_archive(1);
+    HELD.iter().for_each(|statement| drop(sql(statement)));
     let mut backup = command();
     backup.args(["backup", &source.server.conninfo(), "--to", &place]);
-    let backup = backup.args(["--max-rate", "8MiB", "--json"]);
-    let piped = std::process::Stdio::piped;
-    let mut child = backup.stdout(piped()).stderr(piped()).spawn().unwrap();
-    let mut points = Vec::new();
-    while child.try_wait().unwrap().is_none() {
-        let name = format!("p{}", points.len());
-        let number = sql("INSERT INTO t VALUES (2) RETURNING pg_current_xact_id()");
-        let end = format!("SELECT pg_create_restore_point('{name}') - '0/0'");
-        points.push((sql(&end).parse::<u64>().unwrap(), name, number));
-        sql("DELETE FROM t WHERE i = 2");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    let child = backup.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let question = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' \
+                    AND query LIKE '%FROM pg_backup_stop(%' AND pid <> pg_backend_pid()";
+    source.server.wait_until(question, "1");
+    let number = sql("INSERT INTO t VALUES (2) RETURNING pg_current_xact_id()");
+    sql("SELECT pg_create_restore_point('within')");
+    sql("DELETE FROM t WHERE i = 2");
+    sql("INSERT INTO go VALUES (1)");
     let output = child.wait_with_output().unwrap();
-    let set: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let lsn = |key: &str| {
-        let text = set["database"][key].as_str().unwrap();
-        let (high, low) = text.split_once('/').unwrap();
-        let half = |text| u64::from_str_radix(text, 16).unwrap();
-        half(high) << 32 | half(low)
-    };
-    // The position is that of the end of a record.
-    let (start, stop) = (lsn("start_lsn") + 4096, lsn("stop_lsn") - 4096);
-    let within = points.iter().find(|(end, ..)| (start..stop).contains(end));
-    let (_, name, number) = within.unwrap();
+    assert_eq!(output.status.code(), Some(0));
     source.insert_and_archive(3);
-    for words in [["--target-name", name], ["--target-xid", number]] {
+    for words in [["--target-name", "within"], ["--target-xid", &number]] {
         let chosen = [&words[..], &["--set", "latest"]].concat();
         let output = restore(&place, &source.arg("refused"), &chosen);
         let printed = text(&output);

@@ -1,7 +1,9 @@
 # shellcheck shell=bash
-# soak snapshots: up to twenty snapshots of a busy PostgreSQL cluster by the hook, made, opened and dropped in random order.
+# soak snapshots: twenty snapshots of a busy PostgreSQL cluster by the hook are made. Then some are opened, dropped and made
+# anew in random order, with up to twenty at once.
 # Controllers are killed while they make or drop one, and the server crashes at times. Each snapshot that is kept opens as
-# what was committed when it was made, and opens the same way every time after.
+# what was committed when it was made, and opens the same way every time after. No statement of the source may fail, but in
+# a crash.
 # Never does: end a process that it did not start. Needs common.sh, cluster.sh, show.sh, rounds.sh; of scripts/soak windlass,
 # work, seed, seconds, clients, tables, profile, binaries, draw, begin_work, end_work.
 set -euo pipefail
@@ -10,6 +12,7 @@ readonly alive_max=20
 snapshot_source=
 snapshot_loads=()
 snapshot_serial=0
+alive_most=0
 alive=()
 declare -A rows_before=() rows_after=() seen_sums=()
 
@@ -21,7 +24,8 @@ checked="SET client_min_messages = error; CREATE EXTENSION IF NOT EXISTS amcheck
     SELECT bt_index_check('pgbench_accounts_pkey', true); SELECT * FROM verify_heapam('pgbench_accounts');
     SELECT * FROM verify_heapam('pgbench_history')"
 snapshot_statements="VACUUM FULL pgbench_tellers; REINDEX TABLE pgbench_branches; VACUUM pgbench_accounts;
-    CREATE TABLE extra AS SELECT i FROM generate_series(1, 30000) i; TRUNCATE extra; DROP TABLE extra;
+    DROP TABLE IF EXISTS extra; CREATE TABLE extra AS SELECT i FROM generate_series(1, 30000) i; TRUNCATE extra;
+    DROP TABLE extra; DROP DATABASE IF EXISTS copied;
     CREATE DATABASE copied TEMPLATE template0; DROP DATABASE copied; CHECKPOINT;"
 
 source_word() { cluster_uri "$snapshot_source"; }
@@ -30,28 +34,49 @@ committed_rows() {
     cluster_psql "$snapshot_source" postgres --command "SELECT count(*) FROM pgbench_history"
 }
 
-# Runs until it is ended: the statements of a line each are sent one after the other.
+# Runs until it is ended: the statements of a line each are sent one after the other. A line of changes.out is one that was
+# carried out, changes.err has what the others say.
 keep_changing() {
     local statement
     while true; do
         while read -r -d ';' statement; do
-            cluster_psql "$snapshot_source" postgres --command "$statement" >/dev/null 2>&1 || sleep 0.2
+            if cluster_psql "$snapshot_source" postgres --command "$statement" >/dev/null 2>>"$work/changes.err"; then
+                echo "$statement" >>"$work/changes.out"
+            fi
         done <<<"$snapshot_statements"
     done
 }
 
 start_loads() {
-    as_server "$PG_BINDIR/pgbench" --no-vacuum --client "$clients" --time 100000 "$(source_word)" >/dev/null 2>&1 &
+    rm -f "$work/load.err" "$work/changes.err"
+    : >>"$work/changes.out"
+    as_server "$PG_BINDIR/pgbench" --no-vacuum --client "$clients" --time 100000 "$(source_word)" \
+        >/dev/null 2>"$work/load.err" &
     snapshot_loads=("$!")
     keep_changing &
     snapshot_loads+=("$!")
 }
 
-end_loads() {
+# Before the source crashes, and after everything else that is done.
+check_loads() {
     local load
     for load in "${snapshot_loads[@]}"; do
-        pkill -P "$load" 2>/dev/null || true
-        kill "$load" 2>/dev/null || true
+        kill -0 "$load" 2>/dev/null || die "a load of the source has ended: $(cat "$work/load.err")"
+    done
+    if grep --quiet --extended-regexp 'ERROR|FATAL|error:' "$work/load.err" "$work/changes.err" 2>/dev/null; then
+        die "statements of the source failed: $(cat "$work/load.err" "$work/changes.err")"
+    fi
+}
+
+# What they have begun is ended with them, so that none of it happens beside the next loads.
+end_loads() {
+    local load begun
+    for load in "${snapshot_loads[@]}"; do
+        kill -STOP "$load" 2>/dev/null || true
+        begun=$(pgrep --parent "$load") || true
+        # shellcheck disable=SC2086
+        kill "$load" $begun 2>/dev/null || true
+        kill -CONT "$load" 2>/dev/null || true
         wait "$load" 2>/dev/null || true
     done
     snapshot_loads=()
@@ -97,8 +122,14 @@ make_one() {
     rows_before[$name]=$(committed_rows)
     on_snapshot create "$name" --method hook --checkpoint "$checkpoint"
     rows_after[$name]=$(committed_rows)
-    alive+=("$name")
+    add_one "$name"
     count made
+}
+
+# add_one NAME: it is among those that live.
+add_one() {
+    alive+=("$1")
+    ((${#alive[@]} <= alive_most)) || alive_most=${#alive[@]}
 }
 
 # forget_one NAME: it is no longer among those that live.
@@ -158,7 +189,7 @@ kill_make() {
     rows_after[$name]=$(committed_rows)
     count "creations killed"
     if has_snapshot "$name"; then
-        alive+=("$name")
+        add_one "$name"
         count "of these, made all the same"
     fi
 }
@@ -176,9 +207,11 @@ kill_drop() {
     fi
 }
 
+# The statements that are under way fail.
 crash_source() {
-    end_loads
+    check_loads
     cluster_stop "$snapshot_source" "$PG_BINDIR" immediate
+    end_loads
     start_source
     start_loads
     count crashes
@@ -190,8 +223,15 @@ stop_snapshot_soak() {
     [[ -z $snapshot_source || ! -d $snapshot_source ]] || cluster_stop "$snapshot_source" "$PG_BINDIR" immediate
 }
 
+# One line, for docs/reliability.md.
+print_snapshot_counts() {
+    local name line=
+    while read -r name; do line+="${line:+, }${counted[$name]} $name"; done < <(printf '%s\n' "${!counted[@]}" | sort)
+    say "snapshots: $seconds seconds, seed $seed, $clients clients, $tables tables, PostgreSQL ${PG_BINDIR##*postgresql/}: $line"
+}
+
 soak_snapshots() {
-    local until name
+    local until seconds=${seconds:-600}
     note "snapshots: $seconds seconds, seed $seed"
     RANDOM=$seed
     need_fuse
@@ -205,20 +245,29 @@ soak_snapshots() {
     cp "$binaries/libwindlass_interpose.so" "$work/library/"
     server_dir "$work/tmp"
     make_snapshot_source
+    while ((${#alive[@]} < alive_max)); do
+        make_one
+        check_loads
+    done
     until=$((SECONDS + seconds))
     while ((SECONDS < until)); do
         draw make_one make_one make_one open_one open_one open_one drop_one drop_one kill_make kill_drop crash_source
         "$drawn"
+        check_loads
     done
     note "snapshots: every one that is left is opened, and all are dropped"
     while ((${#alive[@]} > 0)); do
         open_one
         drop_one
+        check_loads
     done
+    count "transactions of pgbench" "$(committed_rows)"
+    count "other statements" "$(wc -l <"$work/changes.out")"
+    count "statements that failed but in a crash" 0
     expect "nothing is left" "" "$(scratch_directories)"
     stop_snapshot_soak
     snapshot_source=
-    say "snapshots: $seconds seconds, seed $seed, PostgreSQL ${PG_BINDIR##*postgresql/}"
-    for name in "${!counted[@]}"; do printf "| %s | %d |\n" "$name" "${counted[$name]}"; done | sort
+    count "most alive at once" "$alive_most"
+    print_snapshot_counts
     end_work
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use windlass_postgres::{PostgresError, WindowCause};
 use windlass_testkit::gate::Gate;
+use windlass_testkit::load::Load;
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user, succeed};
 
 use crate::support::{Wish, holds_no_set, restore_and_judge, try_backup};
@@ -36,9 +37,7 @@ fn a_backup_of_a_standby_under_load_restores_consistently() {
     let place = tempfile::tempdir().unwrap();
     let (primary, standby) = pair(place.path());
     let set = place.path().join("set");
-    let mut load = primary.tool("pgbench");
-    load.args(["-n", "-c", "2", "-T", "100000", "postgres"]);
-    let mut load = load.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let load = Load::start(&primary, 2);
     let wish = Wish {
         source_rate: Some(16 << 20),
         ..Wish::default()
@@ -46,8 +45,7 @@ fn a_backup_of_a_standby_under_load_restores_consistently() {
     // The standby's start waits for a restartpoint, and that needs a checkpoint of the primary.
     primary.sql("postgres", "CHECKPOINT");
     let outcome = try_backup(&standby, &set, &wish);
-    load.kill().unwrap();
-    load.wait().unwrap();
+    load.end();
     let outcome = outcome.unwrap();
     assert!(outcome.facts.standby);
     assert_eq!(

@@ -43,6 +43,7 @@ mod untouched;
 
 pub use changed::ChangeMap;
 pub use create::{HookMade, HookRequest, HookStart, create};
+pub(crate) use durable::move_stamp;
 pub use error::HookError;
 pub(crate) use error::is_absent;
 pub use image::HookImage;

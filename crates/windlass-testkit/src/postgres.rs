@@ -301,6 +301,17 @@ impl PrivateCluster {
         self.running = false;
     }
 
+    /// Makes every process of the server stand still, until it is killed.
+    pub fn hold(&self) {
+        let own = processes_in(&self.data);
+        let mut kill = Command::new("kill");
+        // One of them may have ended by itself.
+        kill.arg("-STOP").args(&own).output().expect("run kill");
+        while own.iter().any(|process| is_moving(process)) {
+            std::thread::sleep(POLL_PAUSE);
+        }
+    }
+
     /// The data directory.
     pub fn data(&self) -> &Path {
         &self.data
@@ -427,6 +438,16 @@ fn processes_in(directory: &Path) -> Vec<String> {
     });
     own.filter_map(|entry| entry.file_name().into_string().ok())
         .collect()
+}
+
+/// Whether a process is neither stopped nor at its end.
+fn is_moving(process: &str) -> bool {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{process}/stat")) else {
+        return false;
+    };
+    // The state is behind the name, which may have spaces.
+    let state = status.rsplit(") ").next().and_then(|it| it.chars().next());
+    !matches!(state, Some('T' | 't' | 'Z' | 'X') | None)
 }
 
 fn own_loopback_address() -> Ipv4Addr {

@@ -9,7 +9,7 @@ use super::kept::{self, Kept};
 use super::writing::Writing;
 use super::{ASIDE, ClusterBack, LABEL, Settled, log, tree};
 use crate::error::{Doing, SnapshotError};
-use crate::hook::Keeper;
+use crate::hook::{self, Keeper};
 use crate::overwritten;
 use crate::place::{Entry, Place};
 
@@ -88,8 +88,11 @@ impl ClusterBack {
                 self.server.end_recovery()?;
                 tree::sync_all(&self.data)?;
             }
-            if let Some(keeper) = Keeper::open(&self.data)? {
-                keeper.note_control(&bytes)?;
+            match Keeper::open(&self.data)? {
+                Some(keeper) => keeper.note_control(&bytes)?,
+                // The memory went with the power. The next server must not take these writes for
+                // foreign ones, or it would lose the durable snapshots.
+                None => hook::move_stamp(&self.data)?,
             }
         }
         pending.map_or(Ok(()), overwritten::discard)?;

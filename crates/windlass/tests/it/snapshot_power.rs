@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 use windlass_testkit::load::Load;
-use windlass_testkit::postgres::{ClusterOptions, DEFAULT_BIN, PrivateCluster, stay_root, succeed};
+use windlass_testkit::postgres::{
+    ClusterOptions, DEFAULT_BIN, PrivateCluster, give_to_servers, stay_root, succeed,
+};
 use windlass_testkit::volume::{Volume, VolumeKind};
 
 use crate::opening::Scratch;
@@ -32,10 +34,21 @@ pub struct Powered {
     pub cluster: PrivateCluster,
     pub scratch: Scratch,
     volume: Volume,
+    /// Another disk, with a tablespace.
+    far: Option<Volume>,
 }
 
 impl Powered {
     pub fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// One whose tables are on two disks.
+    pub fn on_two_disks() -> Self {
+        Self::with(Some(Volume::new(VolumeKind::Xfs, 600)))
+    }
+
+    fn with(far: Option<Volume>) -> Self {
         stay_root();
         let volume = Volume::new(VolumeKind::Xfs, 1500);
         let scratch = Scratch::new();
@@ -62,13 +75,35 @@ impl Powered {
             let rows = "SELECT i, md5(i::text) AS x FROM generate_series(1, 4000) i";
             cluster.sql("postgres", &format!("CREATE TABLE {table} AS {rows}"));
         }
-        cluster.sql("postgres", "CHECKPOINT");
-        succeed(Command::new("sync").arg("-f").arg(volume.at()));
-        Self {
+        let powered = Self {
             cluster,
             scratch,
             volume,
+            far,
+        };
+        powered.fill_far();
+        powered.cluster.sql("postgres", "CHECKPOINT");
+        for volume in powered.volumes() {
+            succeed(Command::new("sync").arg("-f").arg(volume.at()));
         }
+        powered
+    }
+
+    fn fill_far(&self) {
+        let Some(far) = &self.far else {
+            return;
+        };
+        give_to_servers(far.at());
+        let at = far.at().display();
+        let sql = |sql: &str| self.cluster.sql("postgres", sql);
+        sql(&format!("CREATE TABLESPACE far LOCATION '{at}'"));
+        for table in ["updated", "packed", "pgbench_accounts"] {
+            sql(&format!("ALTER TABLE {table} SET TABLESPACE far"));
+        }
+    }
+
+    fn volumes(&self) -> impl Iterator<Item = &Volume> {
+        std::iter::once(&self.volume).chain(&self.far)
     }
 
     pub fn snapshot(&self, code: i32, words: &[&str]) -> String {
@@ -95,14 +130,18 @@ impl Powered {
         let is_off = AtomicBool::new(false);
         let last = std::thread::scope(|scope| {
             let counter = scope.spawn(|| counted_up(&file, &is_off));
-            self.volume.power_off();
+            if self.far.is_some() {
+                // Both disks are off at one moment: nobody writes between.
+                self.cluster.hold();
+            }
+            self.volumes().for_each(Volume::power_off);
             is_off.store(true, Ordering::Relaxed);
             counter.join().unwrap()
         });
         drop(file);
         end();
         self.cluster.kill();
-        self.volume.power_on();
+        self.volumes().for_each(Volume::power_on);
         let left = std::fs::read(&unsynced).unwrap_or_default();
         assert_ne!(left, last.to_le_bytes(), "the power cut lost nothing");
         // Until somebody waits for it, the process still has its number.

@@ -1,10 +1,10 @@
 //! Hashes of pages, for a set to know later which pages are still the same.
 //!
 //! The hash is the tag that AES-256-GCM gives to bytes that it only authenticates, which NIST SP
-//! 800-38D calls GMAC: a polynomial over the page, taken at a secret point. Two different pages that
-//! were chosen without knowing the key have the same hash with a probability below 2^-115, however
-//! they were chosen. No hash with a key that everybody knows promises that, and processors have
-//! instructions for this one.
+//! 800-38D calls GMAC: a polynomial over the page, taken at a secret point. Two different pages
+//! that were chosen without knowing the key have the same hash with a probability below 2^-115,
+//! however they were chosen. No hash with a key that everybody knows promises that, and processors
+//! have instructions for this one.
 //!
 //! The nonce is always the same. That would give the key away to whoever sees hashes of pages that
 //! he knows, but hashes and key are kept in the same place anyway.

@@ -7,8 +7,8 @@
 //!
 //! Nothing in a SQLite database says which pages changed: the change counter rests in WAL mode, and
 //! a file can be replaced. So the backup reads all pages and compares their hashes with those that
-//! the base has (`page_hashes.rs`), or the pages themselves, byte by byte, if it has none. Only that
-//! nothing changed at all can be known without reading (`standing.rs`).
+//! the base has (`page_hashes.rs`), or the pages themselves, byte by byte, if it has none. Only
+//! that nothing changed at all can be known without reading (`standing.rs`).
 //!
 //! Invariant: only bytes of layer 0 are left out. A range that was read again lies over an older
 //! version in the same set, which would come back.

@@ -24,7 +24,8 @@ const SOAK: &str = "WINDLASS_TEST_SOAK";
 const CASES: &str = "WINDLASS_TEST_CASES";
 const SEED: &str = "WINDLASS_TEST_SEED";
 const POLL: Duration = Duration::from_millis(2);
-/// So many calls of one kind are tried at most, spread over all of them, unless a soak asks for all.
+/// So many calls of one kind are tried at most, spread over all of them, unless a soak asks for
+/// all.
 const OF_A_KIND_MAX: usize = 48;
 
 /// A system call: the `number`th of its kind, counted from 1.

@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use windlass_media::{MemberEntry, ParityHeader, SetId, add_product, coefficient, crc32c, fitted};
+use windlass_media::{
+    MemberEntry, ParityHeader, SetId, add_product, coefficient, crc32c, fitted, saturated,
+};
 
 use crate::bounded::open_regular;
 use crate::buffer::{Buffer, Pool, Role};
@@ -206,8 +208,7 @@ fn fill(
             Some(part) => part.start,
             None => u64::MAX,
         };
-        let count = usize::try_from(until - at).unwrap_or(usize::MAX);
-        let count = count.min(into.len() - done);
+        let count = saturated::<usize, _>(until - at).min(into.len() - done);
         let part = &mut into[done..done + count];
         match stays {
             true => part.copy_from_slice(&rebuilder.unchecked(stripe, at, count)?),

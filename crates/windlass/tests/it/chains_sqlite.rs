@@ -1,6 +1,8 @@
 //! Differential and incremental backups of SQLite: the restored file is the database as it was,
 //! whatever wrote to it in between.
 
+#![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+
 use serde_json::Value;
 use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec, Storm, run_once};
 

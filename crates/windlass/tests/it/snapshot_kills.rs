@@ -2,8 +2,8 @@
 //! by the hook, and reverts to them: the server goes on, the snapshots that were there are as they
 //! were, and the next command finishes or undoes what was begun.
 //!
-//! The same while sessions write, of which no statement fails; and for a server that is killed while
-//! Windlass stands still after one of its calls, and goes on without it.
+//! The same while sessions write, of which no statement fails; and for a server that is killed
+//! while Windlass stands still after one of its calls, and goes on without it.
 //!
 //! The suite tries a few of the calls that change something, `scripts/soak faults` all calls.
 

@@ -167,16 +167,17 @@ impl SetHashes {
         let Some((content, bytes)) = content else {
             return Ok(None);
         };
+        // They are small, and would otherwise be written before the last pages.
+        run.empty_buffers()?;
         let progress = Arc::clone(run.progress());
         progress.set_total(progress.total() + bytes);
-        run.push(FileSpec {
+        run.push_beside(FileSpec {
             file: HASH_FILE,
             content: FileContent::At(content),
             bytes,
             needed_bytes: bytes,
             missing: Missing::Fail,
         })?;
-        run.supersede([HASH_FILE]);
         run.drain()?;
         Ok(Some(HashedPages { file: HASH_FILE.0 }))
     }

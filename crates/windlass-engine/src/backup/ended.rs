@@ -30,7 +30,7 @@ impl BackupRun {
             elapsed: self.began.elapsed(),
             cpu_seconds: process_cpu_seconds() - self.cpu_began,
             data_seconds,
-            bytes_read: activity.reader.bytes,
+            bytes_read: activity.reader.bytes.saturating_sub(self.beside_bytes),
             bytes_written: outputs.map(|output| output.offset).sum(),
             devices: devices.collect(),
         };

@@ -52,6 +52,7 @@ impl BackupRun {
     ) -> Result<(Vec<StripeWriter>, Vec<ParityWriter>), EngineError> {
         if let Some(options) = facts.options.as_object_mut() {
             let read = self.shared.progress.reader.bytes();
+            let read = read.saturating_sub(self.beside_bytes);
             options.insert(READ_BYTES.to_owned(), read.into());
         }
         let description = SetDescription {

@@ -11,7 +11,7 @@ use windlass_testkit::sqlite::run_once;
 use crate::clusters::{back_up, place};
 use crate::opening::Scratch;
 use crate::receive_sqlite::Receiving;
-use crate::support::{Place, text};
+use crate::support::{Place, damage_frames, text};
 
 fn command(place: &Place) -> Command {
     let mut command = crate::support::command();
@@ -117,11 +117,7 @@ fn a_wrong_answer_and_one_that_is_none_are_no_proof() {
 fn damage_is_found_by_a_drill() {
     let place = Place::new();
     let stripe = place.back_up();
-    let mut bytes = std::fs::read(&stripe).unwrap();
-    // The first frame of pages begins behind the header. What follows is the index, and hashes of
-    // pages, which no query asks for.
-    bytes[4096 + 100] ^= 0xff;
-    std::fs::write(&stripe, bytes).unwrap();
+    damage_frames(&stripe);
     let output = run(&place, &["drill", &place.arg("sets")]);
     assert_eq!(output.status.code(), Some(4), "{}", text(&output));
 }

@@ -97,7 +97,7 @@ fn a_set_that_is_not_whole() {
     run("backup shop.db --to one.stripe");
     let path = place.path("one.stripe");
     let mut bytes = std::fs::read(&path).unwrap();
-    // The first frame of pages begins behind the header; hashes of pages come after the last one.
+    // The first frame begins behind the header.
     let middle = 4096 + 100;
     bytes[middle] ^= 1;
     #[allow(

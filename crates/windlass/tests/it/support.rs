@@ -112,3 +112,16 @@ pub fn interrupted_at_its_first_line(command: &mut Command) -> String {
     rest.join().unwrap().unwrap();
     line
 }
+
+/// Damages the frames of a small set, and not its index: some are hashes of pages, in any order.
+#[allow(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+pub fn damage_frames(stripe: &Path) {
+    const BLOCK: usize = 4096;
+    let mut bytes = std::fs::read(stripe).unwrap();
+    let mut blocks = bytes.chunks_exact_mut(BLOCK).skip(1);
+    let frames = blocks
+        .by_ref()
+        .take_while(|block| !block.starts_with(b"WNDLINDX"));
+    frames.for_each(|block| block[0] ^= 1);
+    std::fs::write(stripe, bytes).unwrap();
+}

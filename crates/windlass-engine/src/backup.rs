@@ -74,7 +74,6 @@ pub struct BackupRun {
     set_id: SetId,
     cutter: Cutter,
     superseded: Vec<FileNo>,
-    /// Bytes that were read and are not the database's.
     beside_bytes: u64,
     base: Option<Base>,
     units: Option<Sender<Unit>>,
@@ -352,14 +351,6 @@ impl BackupRun {
     /// table that `finish` gets. Their bytes stay on the stripes, but no reader counts them.
     pub fn supersede(&mut self, files: impl IntoIterator<Item = FileNo>) {
         self.superseded.extend(files);
-    }
-
-    /// Adds a file that says something about the others. It is in the set and in no file table, and
-    /// its bytes do not count as read.
-    pub fn push_beside(&mut self, spec: FileSpec) -> Result<(), EngineError> {
-        self.beside_bytes += spec.bytes;
-        self.supersede([spec.file]);
-        self.push(spec)
     }
 
     /// Adds ranges of a file, from the first to the last. The rest of the file is left out, so the

@@ -26,6 +26,14 @@ use crate::waits::Cause;
 pub(crate) const READ_BYTES: &str = "bytes_read";
 
 impl BackupRun {
+    /// Adds a file that says something about the others. It is in the set and in no file table, and
+    /// its bytes do not count as read.
+    pub fn push_beside(&mut self, spec: FileSpec) -> Result<(), EngineError> {
+        self.beside_bytes += spec.bytes;
+        self.supersede([spec.file]);
+        self.push(spec)
+    }
+
     /// Refuses a set that would lack bytes, because they were left out and no base has them.
     pub(super) fn check_base(&self, files: &FileTable, facts: &Facts) -> Result<(), EngineError> {
         let builds = matches!(facts.backup_type, BackupType::Diff | BackupType::Incr);

@@ -347,12 +347,6 @@ impl BackupRun {
         )
     }
 
-    /// Takes files that were pushed before out of the set. Their numbers must not be in the file
-    /// table that `finish` gets. Their bytes stay on the stripes, but no reader counts them.
-    pub fn supersede(&mut self, files: impl IntoIterator<Item = FileNo>) {
-        self.superseded.extend(files);
-    }
-
     /// Adds ranges of a file, from the first to the last. The rest of the file is left out, so the
     /// base of the set must have it.
     pub fn push_parts(

@@ -8,12 +8,13 @@
 //! - No stripe gets its name before the seals of all stripes are durable.
 
 use windlass_media::{
-    BackupType, Facts, FileTable, ParityEnd, Seal, SetDescription, SupersededFiles, fitted,
+    BackupType, Facts, FileNo, FileTable, ParityEnd, Seal, SetDescription, SupersededFiles, fitted,
 };
 
 use super::BackupRun;
 use super::output::Output;
 use super::parity::{Parity, ParityWriter};
+use super::source::FileSpec;
 use super::stripes;
 use super::writer::StripeWriter;
 use crate::device::Device;
@@ -26,6 +27,12 @@ use crate::waits::Cause;
 pub(crate) const READ_BYTES: &str = "bytes_read";
 
 impl BackupRun {
+    /// Takes files that were pushed before out of the set. Their numbers must not be in the file
+    /// table that `finish` gets. Their bytes stay on the stripes, but no reader counts them.
+    pub fn supersede(&mut self, files: impl IntoIterator<Item = FileNo>) {
+        self.superseded.extend(files);
+    }
+
     /// Adds a file that says something about the others. It is in the set and in no file table, and
     /// its bytes do not count as read.
     pub fn push_beside(&mut self, spec: FileSpec) -> Result<(), EngineError> {

@@ -53,7 +53,10 @@ impl Receiving {
     }
 
     pub fn back_up(&self, server: &PrivateCluster) {
-        let output = windlass(&["backup", &server.conninfo(), "--to", &self.arg("place")]);
+        let (from, to) = (server.conninfo(), self.arg("place"));
+        // A slot is a warning, since a restored server will not have it.
+        let words = ["--accept", "replication-slots"];
+        let output = windlass(&[&["backup", &from, "--to", &to], &words[..]].concat());
         assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     }
 

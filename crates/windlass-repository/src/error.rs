@@ -232,6 +232,11 @@ pub struct LostEnd {
     pub is_left: bool,
 }
 
+/// Where the segment ends that has the bytes before a position.
+fn segment_end(at: Lsn, segment_bytes: u64) -> Option<Lsn> {
+    at.0.checked_next_multiple_of(segment_bytes).map(Lsn)
+}
+
 impl LostEnd {
     /// What an object has lost that ends there.
     pub(crate) fn new(path: &Path, timeline: Timeline, end: Lsn, durable: Option<u64>) -> Self {
@@ -249,7 +254,7 @@ impl LostEnd {
     /// of its segment: it has lost nothing.
     pub(crate) fn in_segments(self, segment_bytes: u64, start: Lsn) -> Option<Self> {
         let last = self.end.max(Lsn(start.0.saturating_add(1)));
-        let most = last.0.checked_next_multiple_of(segment_bytes).map(Lsn);
+        let most = segment_end(last, segment_bytes);
         let has_all = self.durable.is_none() && most == Some(self.end);
         (!has_all).then_some(Self { most, ..self })
     }
@@ -260,8 +265,8 @@ impl LostEnd {
         match self.limit() {
             Some(_) => self,
             None => {
-                let most = self.end.0.saturating_add(1);
-                let most = most.checked_next_multiple_of(segment_bytes).map(Lsn);
+                let last = Lsn(self.end.0.saturating_add(1));
+                let most = segment_end(last, segment_bytes);
                 Self { most, ..self }
             }
         }

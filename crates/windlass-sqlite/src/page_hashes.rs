@@ -70,7 +70,7 @@ impl BaseHashes {
         let file = FileNo(facts.page_hashes?.file);
         let page_bytes: usize = fitted(facts.page_bytes);
         let pages = facts.bytes.checked_div(u64::from(facts.page_bytes))?;
-        let content = content(file, length_of(pages))?;
+        let content = content(file, place_of(pages))?;
         let mut key = [0; PAGE_HASH_KEY_BYTES];
         content.read_exact_at(0, &mut key).ok()?;
         Some(Self {
@@ -146,7 +146,7 @@ impl PageHashes {
         if is_other || self.has_failed.load(Ordering::Relaxed) {
             return None;
         }
-        let bytes = length_of(facts.bytes / u64::from(facts.page_bytes));
+        let bytes = place_of(facts.bytes / u64::from(facts.page_bytes));
         self.kept.set_len(bytes).ok()?;
         let kept = self.kept.try_clone().ok()?;
         Some((Arc::new(Spool(kept)), bytes))
@@ -162,12 +162,12 @@ impl SetHashes {
     ) -> Result<Option<HashedPages>, EngineError> {
         let content = match self {
             Self::Read(hashes) => hashes.content(facts),
-            Self::Base(base) => Some((Arc::clone(&base.content), length_of(base.pages))),
+            Self::Base(base) => Some((Arc::clone(&base.content), place_of(base.pages))),
         };
         let Some((content, bytes)) = content else {
             return Ok(None);
         };
-        // They are small, and would otherwise be written before the last pages.
+        // Otherwise whole transfers of pages would be written behind them.
         run.empty_buffers()?;
         let progress = Arc::clone(run.progress());
         progress.set_total(progress.total() + bytes);
@@ -193,14 +193,9 @@ impl ReadAt for Spool {
     }
 }
 
-/// Where the hash of a page stands.
+/// Where the hash of a page stands. Those of so many pages end there.
 fn place_of(page: u64) -> u64 {
     PAGE_HASH_KEY_BYTES as u64 + page * PAGE_HASH_BYTES as u64
-}
-
-/// The length of the hashes of so many pages.
-fn length_of(pages: u64) -> u64 {
-    place_of(pages)
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ impl<'a> Server<'a> {
 
     /// Where the segment of a position begins.
     fn begin(&self, at: Lsn) -> Lsn {
-        Lsn(at.0 / self.segment_bytes * self.segment_bytes)
+        begin_of(at, self.segment_bytes)
     }
 
     /// The segment that is being written.
@@ -78,6 +78,11 @@ impl<'a> Server<'a> {
             SlotKeeps::Nothing | SlotKeeps::Unknown => None,
         })
     }
+}
+
+/// Where the segment of a position begins.
+fn begin_of(at: Lsn, segment_bytes: u64) -> Lsn {
+    Lsn(at.0 / segment_bytes * segment_bytes)
 }
 
 /// Where to begin: behind what the place has, on its newest timeline that the server comes from. In
@@ -165,7 +170,7 @@ pub(super) fn next_timeline(
 ) -> Result<Start, OperationError> {
     let content = session.history(next)?;
     GrowingLog::put_history(place, next, &content)?;
-    let begin = Lsn(at.0 / segment_bytes * segment_bytes);
+    let begin = begin_of(at, segment_bytes);
     let at = match GrowingLog::start(place, next)? {
         GrowingStart::Behind(there) => there.max(begin),
         GrowingStart::Nothing => begin,

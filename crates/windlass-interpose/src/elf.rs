@@ -6,8 +6,7 @@
 //! PostgreSQL's programs bind all of them at the start, and the linker makes the words read-only
 //! after that. So each is made writable for the moment of the change.
 //!
-//! Never does: change this library, or one that is no module of the server, if its hash table says
-//! that.
+//! Never does: change this library, or one that is no module of the server.
 
 #![allow(unsafe_code, reason = "the dynamic section is a web of pointers")]
 
@@ -29,6 +28,7 @@ struct Dynamic {
 }
 
 const DT_PLTRELSZ: i64 = 2;
+const DT_HASH: i64 = 4;
 const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
 const DT_RELA: i64 = 7;
@@ -70,7 +70,9 @@ struct Tables {
     base: u64,
     strings: u64,
     symbols: u64,
-    hash: u64,
+    /// By which the linker finds a symbol: the table that all of them make today, and the older one.
+    gnu_hash: u64,
+    old_hash: u64,
     relocations: [(u64, u64); 2],
     /// What the linker made read-only: from where, up to where.
     read_only: (u64, u64),
@@ -216,26 +218,34 @@ fn symbol(tables: &Tables, index: u64) -> Option<(&'static CStr, bool)> {
     Some((name, symbol.st_shndx != 0))
 }
 
-/// Whether an object defines a symbol, by its hash table, and whether it may if it has none of the
-/// kind that all linkers make today:
-///
+/// Whether an object defines a symbol that the linker can find. Without a table it finds none, and
+/// the server has the linker look for what makes a module.
+fn defines(tables: &Tables, name: &CStr) -> bool {
+    match (tables.gnu_hash, tables.old_hash) {
+        (0, 0) => false,
+        (0, at) => defines_by_old(tables, at, name),
+        (at, _) => defines_by_gnu(tables, at, name),
+    }
+}
+
+/// A word of a hash table.
+fn word(at: u64) -> u32 {
+    // SAFETY: the table has this word, as far as its own numbers say.
+    unsafe { ptr::read_unaligned(at as *const u32) }
+}
+
 ///   buckets 4 | first symbol 4 | words of the filter 4 | shift 4 | filter 8 each |
 ///   buckets 4 each | chain 4 for each symbol from the first one on; the last of a bucket is odd
-fn defines(tables: &Tables, name: &CStr) -> bool {
-    if tables.hash == 0 {
-        return true;
-    }
-    // SAFETY: the table has these words, as far as its own numbers say.
-    let word = |at: u64| unsafe { ptr::read_unaligned(at as *const u32) };
+fn defines_by_gnu(tables: &Tables, table: u64, name: &CStr) -> bool {
     let (buckets, first, filters) = (
-        word(tables.hash),
-        word(tables.hash.wrapping_add(4)),
-        word(tables.hash.wrapping_add(8)),
+        word(table),
+        word(table.wrapping_add(4)),
+        word(table.wrapping_add(8)),
     );
-    let Some(bucket) = hash_of(name).checked_rem(buckets) else {
+    let Some(bucket) = gnu_hash_of(name).checked_rem(buckets) else {
         return false;
     };
-    let at = tables.hash.wrapping_add(16 + u64::from(filters) * 8);
+    let at = table.wrapping_add(16 + u64::from(filters) * 8);
     let chain = at.wrapping_add(u64::from(buckets) * 4);
     let mut index = word(at.wrapping_add(u64::from(bucket) * 4));
     while index >= first && index != 0 {
@@ -250,10 +260,41 @@ fn defines(tables: &Tables, name: &CStr) -> bool {
     false
 }
 
-fn hash_of(name: &CStr) -> u32 {
+///   buckets 4 | symbols 4 | buckets 4 each | chain 4 for each symbol: the next one, 0 at the end
+fn defines_by_old(tables: &Tables, table: u64, name: &CStr) -> bool {
+    let (buckets, symbols) = (word(table), word(table.wrapping_add(4)));
+    let Some(bucket) = old_hash_of(name).checked_rem(buckets) else {
+        return false;
+    };
+    let at = table.wrapping_add(8);
+    let chain = at.wrapping_add(u64::from(buckets) * 4);
+    let mut index = word(at.wrapping_add(u64::from(bucket) * 4));
+    // A chain that has a circle ends, too.
+    for _ in 0..symbols {
+        if index == 0 || index >= symbols {
+            return false;
+        }
+        if symbol(tables, u64::from(index)) == Some((name, true)) {
+            return true;
+        }
+        index = word(chain.wrapping_add(u64::from(index) * 4));
+    }
+    false
+}
+
+fn gnu_hash_of(name: &CStr) -> u32 {
     let bytes = name.to_bytes().iter();
     bytes.fold(5381, |hash: u32, byte| {
         hash.wrapping_mul(33).wrapping_add(u32::from(*byte))
+    })
+}
+
+fn old_hash_of(name: &CStr) -> u32 {
+    const HIGH: u32 = 0xF000_0000;
+    let bytes = name.to_bytes().iter();
+    bytes.fold(0, |hash: u32, byte| {
+        let hash = hash.wrapping_shl(4).wrapping_add(u32::from(*byte));
+        (hash ^ ((hash & HIGH) >> 24)) & !HIGH
     })
 }
 
@@ -328,7 +369,8 @@ fn read_dynamic(mut at: Elf64_Addr, tables: &mut Tables) {
             0 => return,
             DT_STRTAB => tables.strings = address(entry.value),
             DT_SYMTAB => tables.symbols = address(entry.value),
-            DT_GNU_HASH => tables.hash = address(entry.value),
+            DT_GNU_HASH => tables.gnu_hash = address(entry.value),
+            DT_HASH => tables.old_hash = address(entry.value),
             DT_RELA => tables.relocations[0].0 = address(entry.value),
             DT_RELASZ => tables.relocations[0].1 = entry.value,
             DT_JMPREL => tables.relocations[1].0 = address(entry.value),

@@ -83,6 +83,13 @@ void _PG_init(void) { forbid(0); }
 #endif
 "#;
 
+/// A library that is no module, and could have files written unseen.
+const PLAIN: &str = r#"
+#include <aio.h>
+
+int plain(struct aiocb *what) { return aio_write(what); }
+"#;
+
 /// By which call it writes.
 const PWRITE: &str = "-DWRITE(file,page)=pwrite(file,page,sizeof(page),0)";
 const AIO: &str = "-DWRITE(file,page)=aio_write(&(struct aiocb){.aio_fildes=file,.aio_buf=page})";
@@ -225,6 +232,30 @@ fn a_module_that_cannot_be_seen_blinds_the_map_until_the_server_starts() {
     }
 }
 
+/// The linker finds names by one of two tables. The libraries of other makers may have the older
+/// one only.
+#[test]
+fn a_library_that_is_no_module_blinds_nothing_whichever_table_it_has() {
+    let source = Source::start(DEFAULT_BIN.as_ref());
+    let place = source.place.path().to_owned();
+    for (name, style) in [
+        ("gnu", "-Wl,--hash-style=gnu"),
+        ("sysv", "-Wl,--hash-style=sysv"),
+    ] {
+        let plain = module_of(PLAIN, &place, &format!("lib{name}"), &[style]);
+        let needed = ["-Wl,--no-as-needed", plain.to_str().unwrap(), style];
+        let with_it = module(&place, name, &[&[PWRITE, "-DBYTE=1"], &needed[..]].concat());
+        let snapshot = source.snapshot(&format!("at-{name}"));
+        let watched = Watched::begin(&source);
+        source
+            .server
+            .sql("postgres", &format!("LOAD '{}'", with_it.display()));
+        watched.assert_named();
+        let state = hook::state(&snapshot.directory).unwrap();
+        assert_eq!(state.lost, None, "{style}");
+    }
+}
+
 /// The first process of a server may have the number of that of the one before.
 #[test]
 fn a_server_whose_calls_cannot_be_replaced_ends_the_map_and_takes_the_place_of_nobody() {
@@ -238,7 +269,8 @@ fn a_server_whose_calls_cannot_be_replaced_ends_the_map_and_takes_the_place_of_n
         memory.read_exact_at(&mut bytes, 4 * at).unwrap();
         u32::from_le_bytes(bytes)
     };
-    assert_ne!((word(GENERATION), word(FIRST_PROCESS)), (0, 0));
+    assert_ne!(word(GENERATION), 0);
+    assert_ne!(word(FIRST_PROCESS), 0);
     preload_before(&mut source, &forbidding);
     assert_eq!((word(GENERATION), word(FIRST_PROCESS)), (0, 0));
     assert!(

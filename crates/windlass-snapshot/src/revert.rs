@@ -21,17 +21,18 @@
 //!
 //! Locking: the place, then SQLite's exclusive lock; the snapshot is held.
 
+mod writing;
+
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use windlass_engine::media::{FileNo, fitted};
+use windlass_engine::media::FileNo;
 use windlass_engine::{Cancel, METADATA_LIMIT_DEFAULT, OpenSet, Progress, durable};
 use windlass_image::{Image, SetImage, SetImageOptions};
 use windlass_sqlite::{
-    DATABASE_HEADER_BYTES, Database, Overwrite, SharedExtents, SqliteError, comparable_first_page,
-    files_of, is_lock_page, shape_of_state,
+    DATABASE_HEADER_BYTES, Database, Overwrite, SqliteError, files_of, shape_of_state,
 };
 
 use crate::error::{Doing, SnapshotError};
@@ -43,9 +44,7 @@ use crate::place::{Entry, Place};
 use crate::snapshot::{Content, Snapshot};
 use crate::states;
 use crate::undo::{BY_REVERT, BY_UNDO, UndoReader, UndoRecord, UndoWriter};
-
-/// Bytes that are compared at a time: a multiple of every page size.
-const BLOCK_BYTES: u32 = 1 << 20;
+use writing::Writing;
 
 /// What a database goes back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +92,9 @@ pub struct Reverted {
     pub compared_count: u32,
     /// How long nobody else could write.
     pub locked: Duration,
+    /// Whether a process had ended within a transaction, which SQLite rolled back before anything
+    /// was read. No state that is kept has anything of it.
+    pub rolled_back: bool,
 }
 
 impl Reverted {
@@ -107,6 +109,7 @@ impl Reverted {
             gone: Vec::new(),
             compared_count: 0,
             locked: Duration::ZERO,
+            rolled_back: false,
         }
     }
 }
@@ -153,6 +156,7 @@ pub fn revert(
         page_count: writing.target_pages,
         written_count: written,
         compared_count: writing.compared,
+        rolled_back: overwrite.found_hot_journal(),
         ..Reverted::nothing(base.page_bytes)
     };
     if written == 0 {
@@ -353,146 +357,5 @@ impl State {
         let found = self.image.read(FileNo(0), offset, into)?;
         into[found..].fill(0);
         Ok(())
-    }
-}
-
-/// Writes what differs, page by page.
-struct Writing<'a> {
-    base: &'a State,
-    over: Option<UndoReader>,
-    shared: Option<SharedExtents<'a>>,
-    overwrite: &'a Overwrite,
-    undo: UndoWriter,
-    now_pages: u32,
-    target_pages: u32,
-    written: u32,
-    compared: u32,
-}
-
-impl<'a> Writing<'a> {
-    fn new(
-        (base, over, shared): (&'a State, Option<UndoReader>, Option<SharedExtents<'a>>),
-        overwrite: &'a Overwrite,
-        directory: &Path,
-    ) -> Result<Self, SnapshotError> {
-        let target_pages = over
-            .as_ref()
-            .map_or(base.page_count, |over| over.record().page_count);
-        let now_pages = overwrite.reader().bytes() / u64::from(base.page_bytes);
-        Ok(Self {
-            base,
-            over,
-            shared,
-            overwrite,
-            undo: UndoWriter::create(directory)?,
-            now_pages: fitted(now_pages),
-            target_pages,
-            written: 0,
-            compared: 0,
-        })
-    }
-
-    /// Compares all pages. Returns how many were written, and the first page, which is not put yet.
-    fn run(&mut self, cancel: &Cancel) -> Result<(u32, Vec<u8>), SnapshotError> {
-        let page_bytes = self.base.page_bytes as usize;
-        let block_pages = BLOCK_BYTES / self.base.page_bytes;
-        let last = self.now_pages.max(self.target_pages);
-        let mut first_page = Vec::new();
-        let block = || vec![0; BLOCK_BYTES as usize];
-        let (mut now, mut base, mut target) = (block(), block(), block());
-        let mut first = 1;
-        while first <= last {
-            cancel.check()?;
-            let count = block_pages.min(last - first + 1);
-            if first > 1 && self.is_same(first, count) {
-                first += count;
-                continue;
-            }
-            self.compared += count;
-            let bytes = count as usize * page_bytes;
-            self.read(
-                first,
-                &mut now[..bytes],
-                &mut base[..bytes],
-                &mut target[..bytes],
-            )?;
-            if first == 1 {
-                first_page = target[..page_bytes].to_vec();
-            }
-            let pages = now[..bytes].chunks_exact(page_bytes);
-            let pages = pages.zip(base[..bytes].chunks_exact(page_bytes));
-            let pages = pages.zip(target[..bytes].chunks_exact(page_bytes));
-            for (page, ((now, base), target)) in (first..).zip(pages) {
-                self.page(page, now, base, target)?;
-            }
-            first += count;
-        }
-        Ok((self.written, first_page))
-    }
-
-    /// Whether these pages are known to be the same now, in the snapshot and in the target. Blocks
-    /// that a revert wrote may be shared again, if somebody merges equal blocks.
-    fn is_same(&mut self, first: u32, count: u32) -> bool {
-        let pages = first..first + count;
-        let all = [self.now_pages, self.base.page_count, self.target_pages];
-        let is_there = all.iter().all(|last| pages.end - 1 <= *last);
-        let has_over = self
-            .over
-            .as_ref()
-            .is_some_and(|over| over.has_below(pages.end));
-        if !is_there || has_over || self.overwrite.is_logged(pages.clone()) {
-            return false;
-        }
-        let offset = |page: u32| u64::from(page - 1) * u64::from(self.base.page_bytes);
-        let shared = self.shared.as_mut();
-        shared.is_some_and(|shared| shared.cover(offset(pages.start), offset(pages.end)))
-    }
-
-    fn read(
-        &mut self,
-        first: u32,
-        now: &mut [u8],
-        base: &mut [u8],
-        target: &mut [u8],
-    ) -> Result<(), SnapshotError> {
-        let offset = u64::from(first - 1) * u64::from(self.base.page_bytes);
-        let found = self.overwrite.reader().read(offset, now)?;
-        now[found..].fill(0);
-        self.base.read(first, base)?;
-        target.copy_from_slice(base);
-        match &mut self.over {
-            Some(over) => over.lay_over(first, target),
-            None => Ok(()),
-        }
-    }
-
-    fn page(
-        &mut self,
-        page: u32,
-        now: &[u8],
-        base: &[u8],
-        target: &[u8],
-    ) -> Result<(), SnapshotError> {
-        if is_lock_page(page, self.base.page_bytes) {
-            return Ok(());
-        }
-        let is_now = page <= self.now_pages;
-        // The first page is always kept: the state may be written back only because of others.
-        // Behind the end of the snapshot its pages are zeros.
-        if is_now && (page == 1 || now != base) {
-            self.undo.keep(page, now)?;
-        }
-        let is_target = page <= self.target_pages;
-        let differs = match page {
-            1 => comparable_first_page(now) != comparable_first_page(target),
-            _ => is_now != is_target || now != target,
-        };
-        if differs {
-            self.written += 1;
-        }
-        match differs && is_target && page > 1 {
-            true => Ok(self.overwrite.put(page, target)?),
-            false => Ok(()),
-        }
     }
 }

@@ -125,6 +125,12 @@ fn read_first_page(reader: &PinnedReader, page_bytes: u32) -> Result<Vec<u8>, Sq
 }
 
 impl Overwrite {
+    /// Whether a process had ended within a transaction, which SQLite rolled back when this one
+    /// began. The state is the one without it.
+    pub fn found_hot_journal(&self) -> bool {
+        self.session.found_hot_journal()
+    }
+
     /// The state as it is now.
     pub fn reader(&self) -> &Arc<PinnedReader> {
         &self.reader

@@ -280,6 +280,26 @@ fn a_reader_of_a_database_with_a_log_keeps_its_state_until_it_ends() {
     assert_eq!(seen(&mut reader), "40");
 }
 
+/// A process that is killed within a transaction leaves a journal, which the next one to read the
+/// database rolls back. Nobody can bring back what it had written.
+#[test]
+fn a_transaction_that_is_rolled_back_before_a_revert_is_told() {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let ledger = ledger(place.path(), of(Journal::Delete));
+    let snapshot = made(&ledger, "then", Method::Copy);
+    ledger.commit(41, 60);
+    let mut writer = ledger.shell();
+    let changes = "UPDATE account SET balance = -1 WHERE id < 300;";
+    writer.run(&format!("PRAGMA cache_size=2; BEGIN; {changes}"));
+    writer.kill();
+    let journal = ledger.path.with_extension("db-journal");
+    assert!(journal.metadata().unwrap().len() > 0);
+    let went = go(&ledger, &snapshot, Back::ToSnapshot).unwrap();
+    assert!(went.rolled_back, "{went:?}");
+    assert!(!undo(&ledger).rolled_back);
+    assert_eq!(ledger.check(&ledger.path), 60);
+}
+
 #[test]
 fn a_writer_is_waited_for_and_in_rollback_mode_a_reader_too() {
     let place = tempfile::tempdir_in("/var/tmp").unwrap();

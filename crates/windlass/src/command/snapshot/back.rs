@@ -113,6 +113,10 @@ fn show(plan: &BackPlan, outcome: &BackOutcome) {
     };
     let took = duration(outcome.took.as_secs_f64());
     output::entry(label, &format!("{what} in {took}"), Tone::Good);
+    if reverted.rolled_back {
+        let text = "SQLite first rolled back the transaction of a process that had ended within it";
+        output::entry("journal", text, Tone::Plain);
+    }
     let locked = duration(reverted.locked.as_secs_f64());
     if plan.is_cluster() {
         let stopped = format!("it was stopped for {locked}");
@@ -189,5 +193,6 @@ fn document(plan: &BackPlan, outcome: &BackOutcome) -> serde_json::Value {
         "seconds": outcome.took.as_secs_f64(),
         "writers_stopped_seconds": reverted.locked.as_secs_f64(),
         "start_command": plan.start_command(),
+        "transaction_rolled_back": reverted.rolled_back,
     })
 }

@@ -40,8 +40,8 @@ pub use rotate::{RotateOutcome, rotate};
 pub use subject::Subject;
 pub use windlass_snapshot::hook::{HookLimits, HookStart, HookState};
 pub use windlass_snapshot::{
-    ClusterBack, Entry, Left, Method, Obstacle, PassedOver, Record, Reverted, STATES_KEPT, Settled,
-    Snapshot, SnapshotError, State, Step, Survives, Undo, UndoNumber, UndoRecord,
+    ClusterBack, Entry, Left, Method, Obstacle, Older, PassedOver, Record, Reverted, STATES_KEPT,
+    Settled, Snapshot, SnapshotError, State, Step, Survives, Undo, UndoNumber, UndoRecord,
 };
 
 /// Which database's snapshots are meant.

@@ -161,6 +161,18 @@ pub enum SnapshotError {
         /// The states that undos overwrote.
         known: Vec<String>,
     },
+    /// The state that an undo without a name would bring back.
+    #[error("the newest state {name} cannot be brought back: {why}")]
+    NewestLost {
+        /// Its name.
+        name: String,
+        /// Why.
+        why: String,
+        /// Whether its bytes are not what they were.
+        is_damaged: bool,
+        /// The newest one that can be.
+        older: Option<Older>,
+    },
     /// No state has the name.
     #[error("there is no state {name} that can be brought back")]
     NoState {
@@ -303,6 +315,7 @@ impl SnapshotError {
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { .. } => true,
+            Self::NewestLost { is_damaged, .. } => *is_damaged,
             Self::Stopped { error, .. } => error.is_damage(),
             Self::Engine(error) => error.is_damage(),
             Self::Image(error) => error.is_damage(),
@@ -312,6 +325,17 @@ impl SnapshotError {
             _ => false,
         }
     }
+}
+
+/// A state that can be brought back, and is not the newest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Older {
+    /// Its name.
+    pub name: String,
+    /// When it was overwritten.
+    pub at: String,
+    /// The database.
+    pub database: PathBuf,
 }
 
 /// How a revert leaves a cluster whose server is stopped.

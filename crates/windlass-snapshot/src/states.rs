@@ -12,7 +12,7 @@
 
 use jiff::Timestamp;
 
-use crate::error::SnapshotError;
+use crate::error::{Older, SnapshotError};
 use crate::numbers;
 use crate::overwritten::{UndoNumber, UndoState};
 use crate::place::{Entry, Place};
@@ -56,6 +56,18 @@ impl Undo {
         self.snapshot.record().state != State::Kept
     }
 
+    /// Why it cannot be brought back; `None` if it can.
+    fn why_unusable(&self) -> Option<String> {
+        match (&self.snapshot.record().state, self.known()) {
+            (State::Lost { why }, _) => {
+                let snapshot = &self.snapshot.record().name;
+                Some(format!("its snapshot {snapshot} is lost: {why}"))
+            }
+            (State::Kept, Err(error)) => Some(error.to_string()),
+            (State::Kept, Ok(_)) => None,
+        }
+    }
+
     /// Whether a revert overwrote it. One whose record is damaged counts, so that nobody takes an
     /// older one for the newest.
     fn is_by_revert(&self) -> bool {
@@ -88,34 +100,60 @@ pub fn undo_states(place: &Place) -> Result<Vec<Undo>, SnapshotError> {
     Ok(found)
 }
 
-/// The state with this number. Without one, the newest that a revert overwrote and that was not
-/// brought back since.
-pub fn find_undo(place: &Place, number: Option<UndoNumber>) -> Result<Undo, SnapshotError> {
+/// The state with this number.
+pub fn find_undo(place: &Place, number: UndoNumber) -> Result<Undo, SnapshotError> {
     let mut all = undo_states(place)?;
-    let found = all.iter().rposition(|undo| match number {
-        Some(number) => undo.number == number,
-        None => undo.is_by_revert(),
-    });
-    if let Some(found) = found {
-        return Ok(all.swap_remove(found));
-    }
-    let known: Vec<_> = all.iter().map(|undo| undo.number.to_string()).collect();
-    Err(match number {
-        Some(number) => SnapshotError::NoState {
+    match all.iter().rposition(|undo| undo.number == number) {
+        Some(found) => Ok(all.swap_remove(found)),
+        None => Err(SnapshotError::NoState {
             name: number.to_string(),
-            known,
-        },
-        None => SnapshotError::NoUndo {
-            place: place.home().to_owned(),
-            known,
-        },
+            known: names(&all),
+        }),
+    }
+}
+
+/// The newest state that a revert overwrote and that was not brought back since. If it cannot be
+/// brought back, an older one is another state of the whole database than the caller expects, so
+/// this only names that.
+pub fn newest_undo(place: &Place) -> Result<Undo, SnapshotError> {
+    let all = undo_states(place)?;
+    let known = names(&all);
+    let mut by_reverts = all;
+    by_reverts.retain(Undo::is_by_revert);
+    let Some(newest) = by_reverts.pop() else {
+        let place = place.home().to_owned();
+        return Err(SnapshotError::NoUndo { place, known });
+    };
+    let Some(why) = newest.why_unusable() else {
+        return Ok(newest);
+    };
+    let mut older = by_reverts.iter().rev();
+    let older = older.find(|undo| undo.why_unusable().is_none());
+    Err(SnapshotError::NewestLost {
+        name: newest.number.to_string(),
+        why,
+        is_damaged: newest.known().is_err_and(|error| error.is_damage()),
+        older: older.map(|undo| Older {
+            name: undo.number.to_string(),
+            at: undo
+                .record
+                .as_ref()
+                .map(|it| it.at.clone())
+                .unwrap_or_default(),
+            database: place.database(),
+        }),
     })
+}
+
+fn names(states: &[Undo]) -> Vec<String> {
+    let names = states.iter().map(|undo| undo.number.to_string());
+    names.collect()
 }
 
 /// Removes a state.
 pub fn remove_undo(place: &Place, number: UndoNumber) -> Result<(), SnapshotError> {
     let _alone = place.lock()?;
-    find_undo(place, Some(number))?.state.discard()
+    find_undo(place, number)?.state.discard()
 }
 
 /// The states that go when one more is kept for the state that is brought back, if one is.
@@ -202,6 +240,18 @@ mod tests {
             record.write(path).unwrap();
         }
 
+        /// Says that a snapshot was given up.
+        fn lose(&self, name: &str) {
+            let path = self.path(name);
+            std::fs::remove_file(path.join(crate::record::RECORD)).unwrap();
+            let why = "it was given up".to_owned();
+            let record = crate::record::Record {
+                state: State::Lost { why },
+                ..record(name)
+            };
+            record.write(&path).unwrap();
+        }
+
         /// Keeps a state over a snapshot, as a revert does. Returns its number.
         fn keep(&self, name: &str) -> u32 {
             let UndoNumber(number) = next_number(&self.place).unwrap();
@@ -246,7 +296,7 @@ mod tests {
         assert_eq!(fixture.keep("here"), 4);
         std::fs::rename(&unmounted, &disk).unwrap();
         assert_eq!(fixture.numbers(), [1, 2, 3, 4]);
-        let found = find_undo(&fixture.place, Some(UndoNumber(3))).unwrap();
+        let found = find_undo(&fixture.place, UndoNumber(3)).unwrap();
         assert_eq!(found.snapshot.record().name, "far");
         // The number goes with the last snapshot.
         for name in ["here", "far"] {
@@ -259,9 +309,6 @@ mod tests {
     #[test]
     fn a_state_that_is_lost_with_its_snapshot_takes_no_room_of_others() {
         let fixture = Fixture::new();
-        let why = || State::Lost {
-            why: "it was given up".to_owned(),
-        };
         fixture.snapshot("good", State::Kept);
         fixture.snapshot("lost", State::Kept);
         assert_eq!(
@@ -269,12 +316,7 @@ mod tests {
             [1, 2, 3, 4]
         );
         assert_eq!(fixture.numbers(), [2, 3, 4], "none is lost yet");
-        std::fs::remove_file(fixture.path("lost").join(crate::record::RECORD)).unwrap();
-        let record = crate::record::Record {
-            state: why(),
-            ..record("lost")
-        };
-        record.write(&fixture.path("lost")).unwrap();
+        fixture.lose("lost");
         let all = undo_states(&fixture.place).unwrap();
         assert_eq!(leaving(&all, None), [], "only one can be brought back");
         assert_eq!(["good", "good"].map(|name| fixture.keep(name)), [5, 6]);
@@ -284,6 +326,38 @@ mod tests {
         assert_eq!(leaving(&all, Some(UndoNumber(5))), []);
         fixture.keep("good");
         assert_eq!(fixture.numbers(), [2, 3, 5, 6, 7]);
+    }
+
+    /// Nobody who wants the newest state expects an older one of the whole database.
+    #[test]
+    fn the_newest_state_is_not_passed_over_if_it_is_lost_and_the_next_is_named() {
+        let fixture = Fixture::new();
+        for name in ["good", "bad", "worse"] {
+            fixture.snapshot(name, State::Kept);
+            fixture.keep(name);
+        }
+        assert_eq!(newest_undo(&fixture.place).unwrap().number, UndoNumber(3));
+        let lost = |left: Option<&str>| {
+            let error = newest_undo(&fixture.place).unwrap_err();
+            let SnapshotError::NewestLost {
+                name, why, older, ..
+            } = &error
+            else {
+                panic!("{error}");
+            };
+            assert_eq!(name, "undo:3");
+            assert_eq!(why, "its snapshot worse is lost: it was given up");
+            assert_eq!(older.as_ref().map(|it| it.name.as_str()), left);
+        };
+        fixture.lose("worse");
+        lost(Some("undo:2"));
+        fixture.lose("bad");
+        lost(Some("undo:1"));
+        fixture.lose("good");
+        lost(None);
+        // What is named is taken.
+        let found = find_undo(&fixture.place, UndoNumber(1)).unwrap();
+        assert_eq!(found.snapshot.record().name, "good");
     }
 
     #[test]
@@ -322,7 +396,7 @@ mod tests {
             writer.complete(record.clone()).unwrap();
             overwritten::finish(&fixture.path(name), &record).unwrap();
         }
-        let found = find_undo(&fixture.place, Some(UndoNumber(1))).unwrap();
+        let found = find_undo(&fixture.place, UndoNumber(1)).unwrap();
         assert_eq!(found.snapshot.record().name, "a");
     }
 }

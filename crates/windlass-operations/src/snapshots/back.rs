@@ -12,7 +12,7 @@ use windlass_snapshot::{
     Back, ClusterBack, Entry, Place, Reverted, Snapshot, SnapshotError, State, UndoNumber,
     UndoRecord,
 };
-use windlass_snapshot::{check_left_open, find_undo, leaving, undo_states};
+use windlass_snapshot::{check_left_open, find_undo, leaving, newest_undo, undo_states};
 use windlass_sqlite::Database;
 
 use super::SnapshotsOf;
@@ -113,8 +113,8 @@ pub fn plan_undo(
         return Err(SnapshotError::Gone { path }.into());
     }
     let undo = match state {
-        Some(name) => find_undo(&opened.place, Some(state_named(name, &opened.place)?))?,
-        None => find_undo(&opened.place, None)?,
+        Some(name) => find_undo(&opened.place, state_named(name, &opened.place)?)?,
+        None => newest_undo(&opened.place)?,
     };
     let record = undo.known()?;
     BackPlan::new(opened, undo.snapshot, Some((undo.number, record)))

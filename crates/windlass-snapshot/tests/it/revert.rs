@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use windlass_engine::Cancel;
 use windlass_snapshot::{
-    Back, Method, Place, Reverted, Snapshot, SnapshotError, UndoNumber, find_undo, remove_undo,
-    revert, undo_states,
+    Back, Method, Place, Reverted, Snapshot, SnapshotError, UndoNumber, find_undo, newest_undo,
+    remove_undo, revert, undo_states,
 };
 use windlass_sqlite::{Database, SqliteError};
 use windlass_testkit::sparse;
@@ -56,7 +56,12 @@ fn undo(ledger: &CommitLedger) -> Reverted {
 
 /// Brings back a state, or what the newest revert overwrote.
 fn bring_back(ledger: &CommitLedger, number: Option<UndoNumber>) -> Reverted {
-    let found = find_undo(&Place::beside(&ledger.path).unwrap(), number).unwrap();
+    let place = Place::beside(&ledger.path).unwrap();
+    let found = match number {
+        Some(number) => find_undo(&place, number),
+        None => newest_undo(&place),
+    };
+    let found = found.unwrap();
     go(ledger, &found.snapshot, Back::ToState(found.number)).unwrap()
 }
 
@@ -427,7 +432,7 @@ fn each_revert_keeps_what_it_overwrote_and_each_undo_goes_back_one_more() {
     }
     // There is no further one, but each state that an undo overwrote has a name.
     let home = Place::beside(&ledger.path).unwrap();
-    let error = find_undo(&home, None).unwrap_err();
+    let error = newest_undo(&home).unwrap_err();
     let SnapshotError::NoUndo { known, .. } = &error else {
         panic!("{error}");
     };

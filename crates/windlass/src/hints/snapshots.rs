@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use windlass_operations::nearest;
 use windlass_operations::privilege::as_typed;
-use windlass_operations::snapshots::{Left, Method, Obstacle, SnapshotError};
+use windlass_operations::snapshots::{Left, Method, Obstacle, Older, SnapshotError};
+
+use crate::words::{moment_of, quoted};
 
 /// What to type next.
 pub fn hint(error: &SnapshotError) -> Option<String> {
@@ -86,6 +88,7 @@ fn of_states(error: &SnapshotError) -> Option<String> {
             "Restore the snapshot into it: windlass restore DATABASE@NAME --into DIRECTORY. If the \
              snapshot is no copy, back it up first."
         }
+        SnapshotError::NewestLost { older, .. } => return Some(older_state(older.as_ref())),
         SnapshotError::NoState { known, .. } => return Some(states(known)),
         SnapshotError::NoUndo { known, .. } if !known.is_empty() => return Some(states(known)),
         SnapshotError::NoUndo { .. } => {
@@ -193,6 +196,20 @@ fn states(known: &[String]) -> String {
             "There is {}. To bring one back: windlass snapshot undo DATABASE NAME",
             known.join(", ")
         ),
+    }
+}
+
+/// What to type if the newest state cannot be brought back.
+fn older_state(older: Option<&Older>) -> String {
+    match older {
+        Some(older) => format!(
+            "The next older one is from {}. To bring it back: windlass snapshot undo {} {}",
+            moment_of(&older.at),
+            quoted(&older.database.display().to_string()),
+            older.name
+        ),
+        None => "No older state can be brought back. `windlass snapshot list DATABASE` says why."
+            .to_owned(),
     }
 }
 

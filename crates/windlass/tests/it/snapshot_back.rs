@@ -128,6 +128,30 @@ fn an_undo_of_a_state_that_is_there_already_takes_it_from_the_list() {
 }
 
 #[test]
+fn an_undo_of_a_state_that_cannot_be_read_names_the_next_older_one() {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let ledger = ledger(place.path());
+    let database = ledger.path.to_str().unwrap();
+    let made = done(&["snapshot", "create", database, "then"]);
+    let word = format!("{database}@then");
+    for count in [40, 30] {
+        ledger.commit(21, count);
+        done(&["snapshot", "revert", &word, "--yes"]);
+    }
+    let newest = Path::new(made["place"].as_str().unwrap()).join("undo.2");
+    let whole = std::fs::read(&newest).unwrap();
+    std::fs::write(&newest, &whole[..whole.len() - 1]).unwrap();
+    let printed = run(&["snapshot", "undo", database, "--yes"], 4);
+    let said = "the newest state undo:2 cannot be brought back";
+    assert!(printed.contains(said), "{printed}");
+    let command = format!("windlass snapshot undo {database} undo:1");
+    assert!(printed.contains(&command), "{printed}");
+    assert_eq!(ledger.check(&ledger.path), 20);
+    done(&["snapshot", "undo", database, "undo:1", "--yes"]);
+    assert_eq!(ledger.check(&ledger.path), 40);
+}
+
+#[test]
 fn a_person_at_a_terminal_is_asked() {
     let place = tempfile::tempdir_in("/var/tmp").unwrap();
     let ledger = ledger(place.path());

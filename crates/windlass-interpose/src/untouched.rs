@@ -34,6 +34,7 @@ pub(crate) fn is_untouched(memory: Memory<'_>) -> bool {
         memory,
         last: last_change(memory),
         turn: memory.starts(),
+        in_links: false,
         path: [0; PATH_BYTES],
     };
     let mut is_own = PAGED_DIRECTORIES
@@ -59,6 +60,8 @@ struct Walk<'a> {
     memory: Memory<'a>,
     last: Moment,
     turn: u32,
+    /// Whether files are looked at that have a name of a snapshot only.
+    in_links: bool,
     path: [u8; PATH_BYTES],
 }
 
@@ -133,6 +136,10 @@ impl Walk<'_> {
         slash.and_then(|slash| self.append(slash, name.to_bytes()));
         let path = CStr::from_bytes_until_nul(&self.path).unwrap_or(c"");
         system::say(b"windlass: every snapshot is lost: somebody else changed ");
+        if self.in_links {
+            // Its own name is gone, and only the controller knows which that was.
+            system::say(b"the file that a snapshot keeps as ");
+        }
         system::say(path.to_bytes());
         system::say(b"\n");
         false
@@ -140,6 +147,7 @@ impl Walk<'_> {
 
     /// Looks at the files that have a name of a snapshot only.
     fn links(&mut self) -> bool {
+        self.in_links = true;
         let Some(directory) = system::stat_at(c".") else {
             return true;
         };

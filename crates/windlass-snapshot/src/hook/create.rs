@@ -266,7 +266,7 @@ pub(super) fn publish_document(
     (request, database): (&HookRequest<'_>, DatabaseFacts),
 ) -> Result<(), HookError> {
     let (number, directory) = (snapshot.number(), request.directory);
-    if let Some(why) = why_lost(locked.control(), number) {
+    if let Some(why) = why_lost(locked.control(), number, |_| None) {
         return Err(HookError::Lost { why });
     }
     let mut document = Document::new(number, locked.control().inode()?, database)?;
@@ -284,7 +284,7 @@ pub(super) fn publish_document(
         request.progress.set_phase("making it durable");
         durable::keep(locked, snapshot, (&document.links, directory))?;
         // Whoever lost it meanwhile has removed what was not there yet.
-        if let Some(why) = why_lost(locked.control(), number) {
+        if let Some(why) = why_lost(locked.control(), number, |_| None) {
             durable::removed(locked.control().data(), snapshot.index())?;
             return Err(HookError::Lost { why });
         }

@@ -62,7 +62,8 @@ impl HookImage {
         let document = document.ok_or_else(|| lost("it was never completed"))?;
         let control = control_of(&document)?;
         let control = control.ok_or_else(|| lost(&why_gone(&document)))?;
-        if let Some(why) = why_lost(&control, document.number) {
+        let name = |wanted: &dyn Fn(FileKey) -> bool| document.name_of(directory, wanted);
+        if let Some(why) = why_lost(&control, document.number, name) {
             return Err(HookError::Lost { why });
         }
         let files = document.table(directory)?;
@@ -274,7 +275,9 @@ impl HookImage {
     }
 
     fn lost(&self, part: Part<'_>) -> ImageError {
-        let why = why_lost(&self.control, self.document.number);
+        let why = why_lost(&self.control, self.document.number, |wanted| {
+            self.document.name_of(&self.directory, wanted)
+        });
         ImageError::SnapshotLost {
             path: part.entry.path_lossy(),
             offset: part.offset,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use windlass_engine::durable;
-use windlass_engine::media::{FileNo, FileTable};
+use windlass_engine::media::{FileEntry, FileNo, FileTable};
 use windlass_image::layout::hook::FileKey;
 use windlass_postgres::DatabaseFacts;
 
@@ -184,6 +184,18 @@ impl Document {
             true => Ok(Some(found)),
             false => Err(fault(format!("it has version {}", found.version))),
         }
+    }
+
+    /// The first of some files, by its name in the data directory. `None` if the snapshot in this
+    /// directory has none of them.
+    pub(crate) fn name_of(
+        &self,
+        directory: &Path,
+        wanted: &dyn Fn(FileKey) -> bool,
+    ) -> Option<String> {
+        let position = self.kept.iter().position(|kept| kept.key().is_some_and(wanted))?;
+        let table = self.table(directory).ok()?;
+        table.0.get(position).map(FileEntry::path_lossy)
     }
 
     /// Whether a directory has a document.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use windlass_image::layout::hook::{Cause, Fault, Phase, Snapshot, lose_numbered};
+use windlass_image::layout::hook::{Cause, Fault, FileKey, Phase, Snapshot, lose_numbered};
 
 use super::control::Control;
 use super::durable;
@@ -60,7 +60,9 @@ pub fn state(directory: &Path) -> Result<HookState, HookError> {
     let pages = snapshot.map_or(0, |snapshot| u64::from(snapshot.preserved()));
     let store = PreservedPages::path_of(memory).filter(|path| path.exists());
     Ok(HookState {
-        lost: why_lost(&control, document.number),
+        lost: why_lost(&control, document.number, |wanted| {
+            document.name_of(directory, wanted)
+        }),
         pages_bytes: bytes(pages),
         pages,
         grown_bytes: bytes(grown),
@@ -86,15 +88,20 @@ pub fn give_up(directory: &Path) -> Result<(), HookError> {
     Ok(())
 }
 
-/// Why a snapshot can no longer be read; `None` if it can.
-pub(crate) fn why_lost(control: &Control, number: u32) -> Option<String> {
+/// Why a snapshot can no longer be read; `None` if it can. `name` knows the first of some files in
+/// it, by its name in the data directory.
+pub(crate) fn why_lost(
+    control: &Control,
+    number: u32,
+    name: impl Fn(&dyn Fn(FileKey) -> bool) -> Option<String>,
+) -> Option<String> {
     let Some(snapshot) = Snapshot::numbered(control.memory(), number) else {
         return Some(PAGES_GONE.into());
     };
     match snapshot.state() {
         Phase::Active if !Seen::of(control).holds(control) => Some(words((Cause::Unseen, 0))),
         Phase::Active if !PreservedPages::is_there(control.memory()) => Some(PAGES_GONE.into()),
-        Phase::Active => untouched::changed(control),
+        Phase::Active => untouched::changed(control).map(|changed| changed.words(name)),
         Phase::Lost => Some(words(snapshot.cause())),
         // It reached a limit.
         _ if snapshot.cause().0 != Cause::Unknown => Some(words(snapshot.cause())),

@@ -29,8 +29,41 @@ pub(super) fn now() -> Moment {
     })
 }
 
+/// What somebody else changed.
+#[derive(Debug)]
+pub(super) enum Changed {
+    /// A file by its name in the data directory.
+    Named(PathBuf),
+    /// A file that has only the name that a snapshot gave it. That means nothing to anybody.
+    Kept(FileKey),
+    /// Files that have no name any more.
+    Gone(HashSet<FileKey>),
+}
+
+impl Changed {
+    /// In words. `name` knows the first of some files in a snapshot, by its name in the data
+    /// directory.
+    pub(super) fn words(
+        &self,
+        name: impl Fn(&dyn Fn(FileKey) -> bool) -> Option<String>,
+    ) -> String {
+        let (known, what) = match self {
+            Self::Named(path) => (Some(path.display().to_string()), "changed"),
+            Self::Kept(key) => (name(&|other| other == *key), "changed"),
+            Self::Gone(keys) => (name(&|other| keys.contains(&other)), "removed"),
+        };
+        match (known, self) {
+            (Some(path), Self::Gone(keys)) if keys.len() > 1 => {
+                format!("{path} and other files were {what} without the hook")
+            }
+            (Some(path), _) => format!("{path} was {what} without the hook"),
+            (None, _) => format!("files of the data directory were {what} without the hook"),
+        }
+    }
+}
+
 /// What somebody else changed; `None` if nobody did, or if a server runs.
-pub(super) fn changed(control: &Control) -> Option<String> {
+pub(super) fn changed(control: &Control) -> Option<Changed> {
     let memory = control.memory();
     let watched = watched(memory);
     if watched.is_empty() || control.serves() {
@@ -47,14 +80,20 @@ pub(super) fn changed(control: &Control) -> Option<String> {
     let found = own
         .iter()
         .find_map(|place| walk.directory(place, PAGED_DEPTH_MAX));
-    let found = found.or_else(|| walk.links());
+    let found = match found {
+        Some((path, _)) => {
+            let path = path.strip_prefix(walk.data).unwrap_or(&path);
+            Some(Changed::Named(path.to_owned()))
+        }
+        None => walk.links().map(Changed::Kept),
+    };
     if found.is_some() {
         return found;
     }
     let is_gone = !walk.watched.is_empty();
     // A server that has started meanwhile has asked itself.
     let is_gone = is_gone && !control.serves();
-    is_gone.then(|| "files of the data directory were removed without the hook".to_owned())
+    is_gone.then_some(Changed::Gone(walk.watched))
 }
 
 fn watched(memory: Memory<'_>) -> HashSet<FileKey> {
@@ -94,8 +133,9 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Looks at all files of a directory, and below it.
-    fn directory(&mut self, path: &Path, depth: u32) -> Option<String> {
+    /// Looks at all files of a directory, and below it. Returns the first that somebody else
+    /// changed.
+    fn directory(&mut self, path: &Path, depth: u32) -> Option<(PathBuf, FileKey)> {
         let listed = std::fs::read_dir(path).ok()?;
         let has_times = rustix::fs::statfs(path);
         #[allow(clippy::useless_conversion, reason = "the type differs by platform")]
@@ -105,7 +145,10 @@ impl Walk<'_> {
                 continue;
             };
             let changed = match found.is_file() {
-                true => self.file(&entry.path(), &found, has_times),
+                true => {
+                    let changed = self.file(&found, has_times);
+                    changed.map(|key| (entry.path(), key))
+                }
                 false if depth > 0 && entry.file_name() != SAVED_IN_TABLESPACE => {
                     self.directory(&entry.path(), depth - 1)
                 }
@@ -118,20 +161,17 @@ impl Walk<'_> {
         None
     }
 
-    fn file(&mut self, path: &Path, found: &Metadata, has_times: bool) -> Option<String> {
+    fn file(&mut self, found: &Metadata, has_times: bool) -> Option<FileKey> {
         let times = times_of(found);
         if !self.watched.remove(&times.key) || !has_times {
             return None;
         }
         let is_own = is_own_change(self.memory, self.last, &times);
-        (!is_own).then(|| {
-            let path = path.strip_prefix(self.data).unwrap_or(path);
-            format!("{} was changed without the hook", path.display())
-        })
+        (!is_own).then_some(times.key)
     }
 
     /// Looks at the files that have a name of a snapshot only.
-    fn links(&mut self) -> Option<String> {
+    fn links(&mut self) -> Option<FileKey> {
         if self.watched.is_empty() {
             return None;
         }
@@ -146,7 +186,7 @@ impl Walk<'_> {
             for entry in listed.flatten() {
                 let name = entry.file_name();
                 if name.as_bytes().starts_with(own.as_bytes())
-                    && let Some(changed) = self.directory(&entry.path(), 0)
+                    && let Some((_, changed)) = self.directory(&entry.path(), 0)
                 {
                     return Some(changed);
                 }

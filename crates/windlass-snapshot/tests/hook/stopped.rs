@@ -146,6 +146,41 @@ fn killed_halfway(tool: &Path, data: &Path) {
     assert!(control() == before, "it has not come to its end");
 }
 
+/// The only name that the file has left is one that the snapshot gave it.
+#[test]
+fn a_lost_snapshot_names_the_file_of_the_user_and_not_a_link_of_ours() {
+    let mut source = Source::start(DEFAULT_BIN.as_ref());
+    let replace = |path: &Path| {
+        let beside = path.with_extension("other");
+        cp(&["-p"], path, &beside);
+        std::fs::rename(&beside, path).unwrap();
+    };
+    let remove = |path: &Path| std::fs::remove_file(path).unwrap();
+    let tools: [&dyn Fn(&Path); 2] = [&replace, &remove];
+    for (kind, what) in [
+        ("linked", "changed"),
+        ("durable", "changed"),
+        ("late", "removed"),
+    ] {
+        for (turn, tool) in tools.into_iter().enumerate() {
+            fill(&source);
+            let snapshot = made(&source, kind, &format!("{kind}-{turn}"));
+            let path = table(&source);
+            let copy = source.place.path().join("copy");
+            source.end("fast");
+            cp(&["-p"], &path, &copy);
+            tool(&path);
+            let name = path.strip_prefix(source.server.data()).unwrap();
+            let said = format!("{} was {what} without the hook", name.display());
+            assert_eq!(hook::state(&snapshot.directory).unwrap().lost, Some(said));
+            cp(&["-p"], &copy, &path);
+            source.server.run();
+            hook::remove(&snapshot.directory).unwrap();
+            source.server.sql("postgres", "DROP TABLE t");
+        }
+    }
+}
+
 #[test]
 fn tools_of_the_server_lose_every_snapshot_whole_and_cut_off() {
     let mut source = Source::start_of(DEFAULT_BIN.as_ref(), &[], &[]);

@@ -16,7 +16,7 @@ use windlass_image::layout::hook::{
 
 use super::control::{Control, identity, key_of};
 use super::error::{HookError, HookIo};
-use super::links::{entries, place_of, places};
+use super::links::{entries, leave_place_of, place_of, places};
 use super::locked::Locked;
 
 /// The graveyard of a data directory's files in a place.
@@ -92,6 +92,7 @@ fn sweep_one(path: &Path, memory: Option<Memory<'_>>) -> Result<(), HookError> {
     if !memory.is_some_and(needs_graves) {
         // Somebody else's file in it keeps it.
         std::fs::remove_dir(path).unwrap_or_default();
+        leave_place_of(path);
     }
     Ok(())
 }

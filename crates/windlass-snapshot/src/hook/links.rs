@@ -27,7 +27,7 @@ use windlass_image::layout::hook::{
 };
 
 use super::control::{identity, key_of};
-use super::error::{HookError, HookIo};
+use super::error::{HookError, HookIo, is_absent};
 use super::examined::examine;
 use super::graves;
 use super::untouched::listed_places;
@@ -273,7 +273,12 @@ impl Drop for Links {
 fn make_directory(path: &Path) -> Result<(), HookError> {
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o700);
-    builder.create(path).doing("create", path)
+    let mut made = builder.create(path);
+    // Another cluster in the same tablespace's directory may just have left it.
+    if made.as_ref().is_err_and(is_absent) {
+        made = builder.create(path);
+    }
+    made.doing("create", path)
 }
 
 /// The key of a file and its length.
@@ -316,7 +321,21 @@ fn place(data: &Path, base: &Path) -> Result<PathBuf, HookError> {
 pub(crate) fn remove(path: &Path) -> Result<(), HookError> {
     match std::fs::remove_dir_all(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        removed => removed.doing("remove", path),
+        removed => {
+            removed.doing("remove", path)?;
+            leave_place_of(path);
+            Ok(())
+        }
+    }
+}
+
+/// Removes the place beside a tablespace from which a directory was removed, if nothing else is in
+/// it: the tablespace may have been dropped, and nobody comes back.
+pub(crate) fn leave_place_of(path: &Path) {
+    let Some(place) = path.parent() else { return };
+    if place.ends_with(SAVED_IN_TABLESPACE) && !place.ends_with(IN_DATA) {
+        // What another snapshot or another cluster has in it keeps it.
+        std::fs::remove_dir(place).unwrap_or_default();
     }
 }
 

@@ -139,14 +139,23 @@ fn a_snapshot_through_the_backup_api_has_no_links_of_many_files_either() {
 #[test]
 fn the_files_of_a_tablespace_that_was_dropped_go_with_the_snapshot() {
     let source = source();
-    let snapshot = source.late("one");
-    let before = sums(&snapshot.directory);
+    let snapshots = [source.late("one"), source.snapshot("two")];
+    let before = snapshots.each_ref().map(|it| sums(&it.directory));
     source.server.sql("postgres", "DROP TABLE d");
+    source.server.sql("postgres", "CHECKPOINT");
     source.server.sql("postgres", "DROP TABLESPACE s");
-    assert_eq!(sums(&snapshot.directory), before);
-    assert!(!graves(&source).is_empty());
-    hook::remove(&snapshot.directory).unwrap();
+    let space = source.place.path().join("space");
+    for (snapshot, before) in snapshots.iter().zip(&before) {
+        assert!(sums(&snapshot.directory) == *before);
+        assert!(space.join("windlass").is_dir());
+        hook::remove(&snapshot.directory).unwrap();
+    }
     assert!(graves(&source).is_empty());
+    let left = std::fs::read_dir(&space).unwrap().count();
+    assert_eq!(
+        left, 0,
+        "the directory is as empty as before the tablespace"
+    );
 }
 
 fn assert_lost(snapshot: &Snapshot) {

@@ -331,8 +331,8 @@ impl OperationError {
                 Ending::Usage
             }
             Self::Postgres(error) if error.is_damage() => Ending::Damage,
-            Self::Snapshot(SnapshotError::Name { .. } | SnapshotError::NoName { .. })
-            | Self::Kept(KeptError::Name { .. }) => Ending::Usage,
+            Self::Kept(KeptError::Name { .. }) => Ending::Usage,
+            Self::Snapshot(error) if error.is_usage() => Ending::Usage,
             Self::Snapshot(error) if error.is_damage() => Ending::Damage,
             Self::Snapshot(error) if error.is_cancelled() => Ending::Interrupted,
             Self::Recovery(

@@ -311,6 +311,17 @@ impl SnapshotError {
         }
     }
 
+    /// Whether the words are wrong that the caller chose, or cannot go together.
+    pub fn is_usage(&self) -> bool {
+        let Self::Method { obstacle, .. } = self else {
+            return matches!(self, Self::Name { .. } | Self::NoName { .. });
+        };
+        match obstacle {
+            Obstacle::OtherDatabase | Obstacle::NoLimits | Obstacle::NeedsCheckpoint => true,
+            Obstacle::NoHook { .. } | Obstacle::Unseen { .. } | Obstacle::NoClones { .. } => false,
+        }
+    }
+
     /// Whether bytes of a snapshot are not what they were.
     pub fn is_damage(&self) -> bool {
         match self {

@@ -239,8 +239,12 @@ fn a_server_that_cannot_be_prepared_is_refused_and_not_changed() {
         "--checkpoint",
         "none",
     ];
-    let said = run(&scratch, 1, &[&words[..], &["--method", "copy"]].concat());
+    // Words that cannot go together are a mistake of whoever typed them.
+    let said = run(&scratch, 2, &[&words[..], &["--method", "copy"]].concat());
     assert!(said.contains("it begins with a checkpoint"), "{said}");
+    let limited = [&words[..4], &["--method", "clone", "--max-age", "7d"]].concat();
+    let said = run(&scratch, 2, &limited);
+    assert!(said.contains("it cannot keep a limit"), "{said}");
     let system = std::fs::read_to_string(cluster.data().join("postgresql.auto.conf")).unwrap();
     assert!(!system.contains("shared_preload"), "{system}");
 }
@@ -250,11 +254,22 @@ fn a_sqlite_database_has_no_hook() {
     let scratch = Scratch::new();
     let path = scratch.path().join("shop.db");
     rusqlite(&path);
-    let said = run(&scratch, 1, &["snapshot", "enable", path.to_str().unwrap()]);
-    assert!(
-        said.contains("databases of this kind do not have it"),
-        "{said}"
-    );
+    let path = path.to_str().unwrap();
+    let create = ["snapshot", "create", path, "one"];
+    for (words, what) in [
+        (&["snapshot", "enable", path][..], "do not have it"),
+        (
+            &[&create[..], &["--method", "hook"]].concat()[..],
+            "do not have it",
+        ),
+        (
+            &[&create[..], &["--max-size", "1GiB"]].concat()[..],
+            "keep a limit",
+        ),
+    ] {
+        let said = run(&scratch, 2, words);
+        assert!(said.contains(what), "{said}");
+    }
 }
 
 fn rusqlite(path: &std::path::Path) {

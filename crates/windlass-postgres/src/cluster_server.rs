@@ -3,7 +3,7 @@
 //!   find --> stop --> (others change the directory) --> recover alone --> start
 //!
 //! Invariants
-//! - It is started as it was, with its environment: the same program with the same words, which the
+//! - It is started as it was, with its environment and its limits: the same program with the same words, which the
 //!   server itself keeps in postmaster.opts. These may be the words of another server, if somebody
 //!   has copied the directory. So nothing is started before PostgreSQL has said that they lead to
 //!   this directory.
@@ -12,6 +12,7 @@
 
 mod alone;
 mod environment;
+mod limits;
 mod started;
 
 use std::path::{Path, PathBuf};
@@ -27,6 +28,8 @@ use crate::error::{IoContext, PostgresError};
 use crate::open::{Programs, ending};
 use crate::restore::{Recovery, RecoveryPoint, RecoveryTimeline, running_server};
 use environment::Environment;
+pub use limits::Lack;
+use limits::Limits;
 use started::Started;
 
 /// With this file, a server does an archive recovery, and begins a new timeline at its end.
@@ -47,6 +50,7 @@ pub struct ClusterServer {
     process: Option<i32>,
     started: Started,
     environment: Option<Environment>,
+    limits: Option<Limits>,
     /// Where its output goes.
     log: PathBuf,
     /// The unit of a service manager that it runs in.
@@ -67,6 +71,7 @@ impl ClusterServer {
             log: process.and_then(output_of).unwrap_or(NOWHERE.into()),
             unit: process.and_then(unit_of),
             environment: process.and_then(Environment::of),
+            limits: process.map(Limits::of),
             data,
             process,
             started,
@@ -175,6 +180,15 @@ impl ClusterServer {
         }
     }
 
+    /// What the server that runs now has less of than this one had: the process that started it may
+    /// not give more.
+    pub fn lacks(&self) -> Vec<Lack> {
+        match (&self.limits, self.running()) {
+            (Some(before), Some(process)) => before.lacks_of(&Limits::of(process)),
+            _ => Vec::new(),
+        }
+    }
+
     /// Starts it as it was started, and waits until it takes connections.
     pub fn start(&self) -> Result<(), PostgresError> {
         let words = self.start_words();
@@ -182,6 +196,9 @@ impl ClusterServer {
         command.args(&words[1..]).current_dir("/");
         if let Some(environment) = &self.environment {
             environment.give_to(&mut command);
+        }
+        if let Some(limits) = &self.limits {
+            limits.give_to(&mut command);
         }
         // The server inherits what pg_ctl has open.
         command.stdin(Stdio::null()).stdout(Stdio::null());

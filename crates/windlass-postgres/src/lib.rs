@@ -82,7 +82,7 @@ pub use chain::{ChainBase, ChainFault};
 pub use checksum::{PageState, judge_page, page_checksum};
 pub use cluster::{Cluster, MAJOR_NEWEST, MAJOR_OLDEST};
 pub use cluster_files::{ClusterFiles, ReadError};
-pub use cluster_server::ClusterServer;
+pub use cluster_server::{ClusterServer, Lack};
 pub use control::{Checksums, Control};
 pub use error::{OverFault, PostgresError, ServerEnd, ServerError};
 pub use facts::{

@@ -164,8 +164,11 @@ impl ClusterBack {
         let is_managed = server.is_managed();
         let error = match went {
             Ok(reverted) if is_managed => return Ok(reverted),
-            Ok(reverted) => match server.start() {
-                Ok(()) => return Ok(reverted),
+            Ok(mut reverted) => match server.start() {
+                Ok(()) => {
+                    reverted.lacks = server.lacks();
+                    return Ok(reverted);
+                }
                 Err(error) => error.into(),
             },
             Err(error) if left == Left::AsBefore && !is_managed && server.start().is_ok() => {

@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 use windlass_engine::media::FileNo;
 use windlass_engine::{Cancel, METADATA_LIMIT_DEFAULT, OpenSet, Progress, durable};
 use windlass_image::{Image, SetImage, SetImageOptions};
+use windlass_postgres::Lack;
 use windlass_sqlite::{
     DATABASE_HEADER_BYTES, Database, Overwrite, SqliteError, files_of, shape_of_state,
 };
@@ -95,6 +96,8 @@ pub struct Reverted {
     /// Whether a process had ended within a transaction, which SQLite rolled back before anything
     /// was read. No state that is kept has anything of it.
     pub rolled_back: bool,
+    /// PostgreSQL: what the server that was started again has less of than before.
+    pub lacks: Vec<Lack>,
 }
 
 impl Reverted {
@@ -110,6 +113,7 @@ impl Reverted {
             compared_count: 0,
             locked: Duration::ZERO,
             rolled_back: false,
+            lacks: Vec::new(),
         }
     }
 }

@@ -73,9 +73,9 @@ pub struct BackOutcome {
 impl BackOutcome {
     /// How the operation ends.
     pub fn ending(&self) -> Ending {
-        match self.lost.is_empty() {
+        // Somebody counts on them.
+        match self.lost.is_empty() && self.reverted.lacks.is_empty() {
             true => Ending::Done,
-            // Somebody counts on them.
             false => Ending::Warnings,
         }
     }

@@ -39,6 +39,11 @@ fn run((global, caller): (&Global, &Caller), plan: &BackPlan, yes: bool) -> Resu
     for (name, why) in &outcome.lost {
         output::note(&format!("warning: the snapshot {name} is lost: {why}"));
     }
+    for lack in &outcome.reverted.lacks {
+        output::note(&format!(
+            "warning: the server has less than before, because this user may not give it more: {lack}"
+        ));
+    }
     if global.json {
         output::line(&document(plan, &outcome).to_string());
     } else if !global.quiet {
@@ -194,5 +199,6 @@ fn document(plan: &BackPlan, outcome: &BackOutcome) -> serde_json::Value {
         "writers_stopped_seconds": reverted.locked.as_secs_f64(),
         "start_command": plan.start_command(),
         "transaction_rolled_back": reverted.rolled_back,
+        "lacks": reverted.lacks.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }

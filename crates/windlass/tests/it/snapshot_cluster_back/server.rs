@@ -7,7 +7,7 @@ use super::subject::{Making, Subject};
 use crate::opening::Scratch;
 use crate::snapshot_hook::run;
 use crate::support::text;
-use windlass_testkit::postgres::give_to_servers;
+use windlass_testkit::postgres::{give_to_servers, succeed};
 
 const POLL: std::time::Duration = std::time::Duration::from_millis(10);
 
@@ -95,6 +95,64 @@ fn a_server_has_its_own_environment_after_a_revert_and_not_that_of_the_caller() 
     let (new, after) = environment();
     assert_ne!(new, old);
     assert_eq!(after, before);
+}
+
+fn first_process(subject: &Subject) -> String {
+    let lock = subject.cluster.data().join("postmaster.pid");
+    let text = std::fs::read_to_string(lock).unwrap();
+    text.lines().next().unwrap().to_owned()
+}
+
+/// Soft and hard limit of open files, the nice value, and the score for the killer.
+fn inherited(process: &str) -> (Vec<String>, String, String) {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{process}/{name}")).unwrap();
+    let limits = read("limits");
+    let files = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"));
+    let words = files.unwrap().split_whitespace().take(2);
+    let stat = read("stat");
+    let behind_name = stat.rsplit(") ").next().unwrap();
+    let nice = behind_name.split(' ').nth(16).unwrap();
+    let score = read("oom_score_adj").trim().to_owned();
+    (words.map(str::to_owned).collect(), nice.to_owned(), score)
+}
+
+/// Whoever types the command may have other limits, and another priority.
+#[test]
+fn a_server_has_its_own_limits_and_priority_after_a_revert() {
+    let subject = Subject::new(None, false);
+    let conninfo = subject.cluster.conninfo();
+    subject.windlass(&["snapshot", "create", &conninfo, "then", "--method", "copy"]);
+    subject.change();
+    let old = first_process(&subject);
+    let of_the_caller = inherited(&old);
+    let mut tool = std::process::Command::new("prlimit");
+    succeed(tool.args(["--pid", &old, "--nofile=700:900"]));
+    let mut tool = std::process::Command::new("renice");
+    succeed(tool.args(["-n", "7", "-p", &old]));
+    std::fs::write(format!("/proc/{old}/oom_score_adj"), "300").unwrap();
+    let expected = inherited(&old);
+    assert_eq!(expected.0, ["700", "900"]);
+    assert_ne!(expected.1, of_the_caller.1);
+    assert_eq!(expected.2, "300");
+    let word = format!("{conninfo}@then");
+    subject.windlass(&["snapshot", "revert", &word, "--yes"]);
+    let new = first_process(&subject);
+    assert_ne!(new, old);
+    assert_eq!(inherited(&new), expected);
+    // What it cannot be given is told.
+    subject.change();
+    let mut revert = subject.scratch.command_of("prlimit");
+    let revert = revert.args(["--nofile=600:600", env!("CARGO_BIN_EXE_windlass")]);
+    let output = revert
+        .args(["snapshot", "revert", &word, "--yes"])
+        .output()
+        .unwrap();
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("open files 600 (before: 700)"), "{said}");
+    assert_eq!(inherited(&first_process(&subject)).0, ["600", "600"]);
 }
 
 #[test]

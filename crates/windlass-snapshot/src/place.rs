@@ -4,17 +4,18 @@
 //!   /data/shop.db.windlass-snapshots/before-upgrade/          a snapshot
 //!   /data/shop.db.windlass-snapshots/nightly -> /disk2/nightly  one that is elsewhere
 //!
-//! So whoever knows the database finds its snapshots, wherever they are.
+//! So whoever knows the database finds its snapshots, wherever they are. A data directory that was
+//! moved has the snapshots of its place before, too (`before`).
 //!
 //! Locking: the directory of the place is locked while a name is given or taken away. Content is
 //! made and read under the lock of the snapshot alone (`directory.rs`).
 
+mod before;
 mod beside;
+mod leftover;
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -28,10 +29,8 @@ use crate::numbers;
 use crate::record::Record;
 use crate::snapshot::Snapshot;
 use crate::undo::PENDING_STATE;
+use leftover::pending;
 
-/// What the name of a link begins with whose directory comes or goes. It cannot be the name of a
-/// snapshot.
-const PENDING: &str = ".pending-";
 /// How often a place is made again that somebody else removed in the same moment.
 const ATTEMPTS: u32 = 8;
 
@@ -39,6 +38,7 @@ const ATTEMPTS: u32 = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     home: PathBuf,
+    before: Vec<Place>,
 }
 
 /// What has a name in a place.
@@ -96,7 +96,12 @@ impl Place {
     /// the database is gone.
     pub fn beside(database: &Path) -> Result<Self, SnapshotError> {
         let home = beside::home_of(database).doing("find", database)?;
-        Ok(Self { home })
+        let mut place = Self {
+            home,
+            before: Vec::new(),
+        };
+        place.before = before::places_of(&place)?;
+        Ok(place)
     }
 
     /// Its directory, which need not exist.
@@ -116,6 +121,7 @@ impl Place {
         for name in self.names()? {
             found.push(self.entry(name)?);
         }
+        found.extend(self.list_before()?);
         found.retain(|entry| !matches!(entry, Entry::Unfinished { path, .. } if !path.exists()));
         found.sort_by_key(|entry| match entry {
             Entry::Snapshot(snapshot) => (false, snapshot.created()),
@@ -126,8 +132,9 @@ impl Place {
 
     /// The snapshot of this name.
     pub fn find(&self, name: &SnapshotName) -> Result<Snapshot, SnapshotError> {
-        if self.path(name).symlink_metadata().is_err() {
-            return Err(self.unknown(name));
+        if !self.has_own(name) {
+            let holder = self.holder(name)?.ok_or_else(|| self.unknown(name))?;
+            return holder.find(name);
         }
         match self.entry(name.clone())? {
             Entry::Snapshot(snapshot) => Ok(*snapshot),
@@ -144,6 +151,10 @@ impl Place {
 
     /// Whether something has this name.
     pub fn has(&self, name: &SnapshotName) -> bool {
+        self.has_own(name) || self.holder(name).is_ok_and(|holder| holder.is_some())
+    }
+
+    fn has_own(&self, name: &SnapshotName) -> bool {
         self.path(name).symlink_metadata().is_ok()
     }
 
@@ -179,7 +190,8 @@ impl Place {
             }
             None => link.clone(),
         };
-        for taken in [&link, &path] {
+        let before = self.holder(name)?.map(|holder| holder.path(name));
+        for taken in [&link, &path].into_iter().chain(&before) {
             if taken.symlink_metadata().is_ok() {
                 return Err(SnapshotError::Taken {
                     name: name.to_string(),
@@ -215,15 +227,28 @@ impl Place {
         name: &SnapshotName,
         removed: &mut dyn FnMut(&Path),
     ) -> Result<(), SnapshotError> {
+        let gone = match self.holder(name)? {
+            Some(holder) if !self.has_own(name) => holder.remove_own(name, removed),
+            _ => self.remove_own(name, removed),
+        };
+        self.leave_before()?;
+        gone
+    }
+
+    fn remove_own(
+        &self,
+        name: &SnapshotName,
+        removed: &mut dyn FnMut(&Path),
+    ) -> Result<(), SnapshotError> {
         if !self.home.is_dir() {
             return Err(self.unknown(name));
         }
         let lock = self.make()?;
         let link = self.path(name);
-        let is_known = self.has(name) || pending(&link).is_symlink();
+        let is_known = self.has_own(name) || pending(&link).is_symlink();
         let gone = self
             .clean(removed)
-            .and_then(|()| match is_known && !self.has(name) {
+            .and_then(|()| match is_known && !self.has_own(name) {
                 // It was what a killed process left.
                 true => Ok(()),
                 false => self.remove_alone(name),
@@ -275,71 +300,6 @@ impl Place {
             directory::sync(&self.home)?;
         }
         Ok(())
-    }
-
-    /// Removes what killed processes left here.
-    fn clean(&self, removed: &mut dyn FnMut(&Path)) -> Result<(), SnapshotError> {
-        self.clean_pending(removed)?;
-        for name in self.names()? {
-            let link = self.path(&name);
-            if let Entry::Unfinished { path, .. } = self.entry(name)? {
-                self.clean_one(&path, &link, removed)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn clean_one(
-        &self,
-        path: &Path,
-        entry: &Path,
-        removed: &mut dyn FnMut(&Path),
-    ) -> Result<(), SnapshotError> {
-        if !directory::is_marked(path) {
-            // A process was killed before it made the mark, or after it removed it; or somebody
-            // else's directory has files.
-            if std::fs::remove_dir(path).is_ok() {
-                self.remove_link(entry)?;
-                removed(path);
-            }
-            return Ok(());
-        }
-        let Some(directory) = Locked::alone(path)? else {
-            return Ok(());
-        };
-        // Its maker may have completed it just before it let go.
-        if directory::is_complete(path) {
-            return Ok(());
-        }
-        self.end(directory, entry)?;
-        removed(path);
-        Ok(())
-    }
-
-    /// Finishes what was pending when its process was killed.
-    fn clean_pending(&self, removed: &mut dyn FnMut(&Path)) -> Result<(), SnapshotError> {
-        for link in self.links_pending()? {
-            let path = std::fs::read_link(&link).doing("read", &link)?;
-            if path.is_dir() {
-                self.clean_one(&path, &link, removed)?;
-            }
-            // Whoever made a link is done with it, so nothing is there, or nothing of ours.
-            self.remove_link(&link)?;
-        }
-        Ok(())
-    }
-
-    fn links_pending(&self) -> Result<Vec<PathBuf>, SnapshotError> {
-        let mut links = Vec::new();
-        for entry in std::fs::read_dir(&self.home).doing("list", &self.home)? {
-            let entry = entry.doing("list", &self.home)?;
-            let name = entry.file_name();
-            let is_pending = name.as_bytes().starts_with(PENDING.as_bytes());
-            if is_pending && entry.path().is_symlink() {
-                links.push(entry.path());
-            }
-        }
-        Ok(links)
     }
 
     /// Keeps names from being given and taken away, as long as the result lives.
@@ -399,7 +359,7 @@ impl Place {
     }
 
     fn entry_if_there(&self, name: &SnapshotName) -> Result<Option<Entry>, SnapshotError> {
-        match self.has(name) {
+        match self.has_own(name) {
             true => self.entry(name.clone()).map(Some),
             false => Ok(None),
         }
@@ -424,11 +384,11 @@ impl Place {
 
     fn unknown(&self, name: &SnapshotName) -> SnapshotError {
         // The name is what matters. Without a list there is no advice.
-        let known = self.names().unwrap_or_default();
+        let known = self.list().unwrap_or_default();
         SnapshotError::Unknown {
             name: name.to_string(),
             place: self.home.clone(),
-            known: known.iter().map(SnapshotName::to_string).collect(),
+            known: known.iter().map(|entry| entry.name().to_owned()).collect(),
         }
     }
 }
@@ -460,17 +420,6 @@ impl Reserved {
         drop(lock);
         ended
     }
-}
-
-/// The name of an entry's link while its directory comes or goes.
-fn pending(entry: &Path) -> PathBuf {
-    let name = entry.file_name().unwrap_or_default();
-    if name.as_bytes().starts_with(PENDING.as_bytes()) {
-        return entry.to_owned();
-    }
-    let mut pending = OsString::from(PENDING);
-    pending.push(name);
-    entry.with_file_name(pending)
 }
 
 /// Where a snapshot's entry leads.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use windlass_snapshot::hook::HookState;
+use windlass_snapshot::hook::{self, HookState, Orphans};
 use windlass_snapshot::{Entry, Record, SnapshotError, State, Undo};
 
 use super::SnapshotsOf;
@@ -84,13 +84,19 @@ pub struct Listing {
     pub snapshots: Vec<Listed>,
     /// The states that reverts and undos overwrote, the oldest first.
     pub undo: Vec<Undo>,
+    /// PostgreSQL: snapshots that the server still has, and whose directories are not there.
+    pub missed: Orphans,
 }
 
 impl Listing {
     /// How the list ends.
     pub fn ending(&self) -> Ending {
+        let missed = match self.missed.has_any() {
+            true => Ending::Warnings,
+            false => Ending::Done,
+        };
         let endings = self.snapshots.iter().map(Listed::ending);
-        endings.fold(Ending::Done, worse)
+        endings.fold(missed, worse)
     }
 }
 
@@ -107,7 +113,9 @@ fn worse(one: Ending, other: Ending) -> Ending {
 pub fn list(caller: &Caller, of: &SnapshotsOf) -> Result<Listing, OperationError> {
     let place = super::place(caller, of)?;
     let entries = place.list()?;
+    let missed = hook::missed(&place.database(), place.home()).map_err(SnapshotError::from)?;
     Ok(Listing {
+        missed,
         snapshots: entries.into_iter().map(Listed::new).collect(),
         undo: windlass_snapshot::undo_states(&place)?,
     })

@@ -20,7 +20,8 @@ use serde::{Deserialize, Serialize};
 use windlass_engine::durable;
 use windlass_image::layout::hook::SAVED_DIRECTORY;
 
-use super::error::{HookError, HookIo};
+use super::control::Control;
+use super::error::{HookError, HookIo, is_absent};
 
 const NAME: &str = "homes";
 const PRIVATE_MODE: u32 = 0o600;
@@ -102,6 +103,27 @@ impl Homes {
     }
 }
 
+/// Directories beside older paths of a data directory that may have entries of its snapshots.
+pub(crate) fn homes_before(data: &Path, today: &Path) -> Result<Vec<PathBuf>, HookError> {
+    let mut there = Homes::of(data, today)?.there;
+    there.retain(|home| home != today);
+    Ok(there)
+}
+
+/// Forgets a directory that had entries, and is not there any more because they are gone.
+pub(crate) fn forget_home(data: &Path, home: &Path) -> Result<(), HookError> {
+    // Whoever makes a snapshot notes its home under this lock.
+    let control = Control::open_any(data)?;
+    let _alone = control.as_ref().map(Control::lock).transpose()?;
+    let mut noted = read(data)?;
+    let count = noted.len();
+    noted.retain(|known| known.path != home);
+    match noted.len() == count {
+        true => Ok(()),
+        false => write(data, &noted),
+    }
+}
+
 /// The note of the cluster in a data directory.
 pub(crate) fn path_of(data: &Path) -> PathBuf {
     data.join(SAVED_DIRECTORY).join(NAME)
@@ -119,8 +141,12 @@ pub(crate) fn note(data: &Path, home: &Path) -> Result<(), HookError> {
     // It may have been moved together with the data directory.
     noted.retain(|home| !home.is(&now));
     noted.push(now);
+    write(data, &noted)
+}
+
+fn write(data: &Path, noted: &[Home]) -> Result<(), HookError> {
     let path = path_of(data);
-    let bytes = serde_json::to_vec(&noted).map_err(|error| fault(&path, &error))?;
+    let bytes = serde_json::to_vec(noted).map_err(|error| fault(&path, &error))?;
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent).doing("create", parent)?;
     }
@@ -130,7 +156,7 @@ pub(crate) fn note(data: &Path, home: &Path) -> Result<(), HookError> {
 fn read(data: &Path) -> Result<Vec<Home>, HookError> {
     let path = path_of(data);
     match std::fs::read(&path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) if is_absent(&error) => Ok(Vec::new()),
         bytes => {
             let bytes = bytes.doing("read", &path)?;
             serde_json::from_slice(&bytes).map_err(|error| fault(&path, &error))

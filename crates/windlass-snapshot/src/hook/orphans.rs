@@ -15,9 +15,11 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use windlass_image::layout::hook::{Cause, Fault, Phase, Reading, grace, lose_all};
+use windlass_image::layout::hook::{
+    Cause, Fault, Memory, Phase, Reading, SNAPSHOTS_MAX, Snapshot, grace, lose_all,
+};
 
-use super::control::Patience;
+use super::control::{Control, Patience};
 use super::durable;
 use super::error::{HookError, HookIo};
 use super::homes::Homes;
@@ -70,6 +72,11 @@ impl Orphans {
 }
 
 impl Orphans {
+    /// Whether anything is gone, or may be.
+    pub fn has_any(&self) -> bool {
+        self.without_pages + self.without_directory + self.in_doubt > 0
+    }
+
     /// Why snapshots stay that have no directory, of one and of more.
     fn doubts(&self) -> (String, String) {
         let missing = self.missing.iter().map(|path| path.display().to_string());
@@ -96,6 +103,51 @@ pub(crate) fn take_out_all(locked: &Locked<'_>, home: Option<&Path>) -> Result<O
         without_directory(locked, home, &mut orphans)?;
     }
     Ok(orphans)
+}
+
+/// What a list of the snapshots of a cluster lacks: those that the server still has, and whose
+/// directories are not there. Nothing is changed.
+pub fn missed(data: &Path, home: &Path) -> Result<Orphans, HookError> {
+    let mut orphans = Orphans::default();
+    let control = match Control::open_any(data) {
+        // Each snapshot that is there says the same.
+        Err(HookError::Version { .. } | HookError::Foreign { .. }) => return Ok(orphans),
+        control => control?,
+    };
+    let Some(control) = control else {
+        return Ok(orphans);
+    };
+    let before = whole(control.memory());
+    if before.is_empty() {
+        return Ok(orphans);
+    }
+    let homes = Homes::of(data, home)?;
+    let Some(known) = known(&control, before.len(), &homes)? else {
+        return Ok(orphans);
+    };
+    // Somebody may make or drop one meanwhile. The server has it later than its directory is
+    // there, and forgets it before.
+    let after = whole(control.memory());
+    let gone = before.intersection(&after);
+    let gone = gone.filter(|number| !known.contains(number)).count();
+    if !PreservedPages::is_there(control.memory()) {
+        // Wherever the directories are, nobody can read these.
+        orphans.without_pages = gone;
+    } else if homes.are_all() {
+        orphans.without_directory = gone;
+    } else {
+        orphans.in_doubt = gone;
+        orphans.missing = homes.missing;
+    }
+    Ok(orphans)
+}
+
+/// The snapshots that nobody is making or dropping.
+fn whole(memory: Memory<'_>) -> BTreeSet<u32> {
+    let entries = (0..SNAPSHOTS_MAX).filter_map(|index| Snapshot::at(memory, index));
+    let is_whole =
+        |it: &Snapshot<'_>| it.is_complete() && matches!(it.state(), Phase::Active | Phase::Lost);
+    entries.filter(is_whole).map(|it| it.number()).collect()
 }
 
 fn without_pages(locked: &Locked<'_>) -> Result<usize, HookError> {
@@ -125,11 +177,11 @@ fn without_directory(
     orphans: &mut Orphans,
 ) -> Result<(), HookError> {
     let homes = Homes::of(locked.control().data(), home)?;
-    let Some(known) = known(locked, &homes)? else {
+    let numbers: BTreeSet<_> = locked.snapshots().map(|it| it.number()).collect();
+    let Some(known) = known(locked.control(), numbers.len(), &homes)? else {
         return Ok(());
     };
-    let gone = locked.snapshots().map(|it| it.number());
-    let gone: Vec<_> = gone.filter(|number| !known.contains(number)).collect();
+    let gone: Vec<_> = numbers.difference(&known).copied().collect();
     if !homes.are_all() {
         orphans.in_doubt = gone.len();
         orphans.missing = homes.missing;
@@ -143,11 +195,15 @@ fn without_directory(
 }
 
 /// The numbers of the snapshots of this memory that have a directory. `None` if one cannot be
-/// looked into, or if there are as many directories as snapshots: the document of a large cluster
-/// takes long to read.
-fn known(locked: &Locked<'_>, homes: &Homes) -> Result<Option<BTreeSet<u32>>, HookError> {
+/// looked into, or if there are as many directories as snapshots (`count`): the document of a large
+/// cluster takes long to read.
+fn known(
+    control: &Control,
+    count: usize,
+    homes: &Homes,
+) -> Result<Option<BTreeSet<u32>>, HookError> {
     let mut numbers = BTreeSet::new();
-    let inode = locked.control().inode()?;
+    let inode = control.inode()?;
     let mut all = Vec::new();
     for home in &homes.there {
         match directories(home)? {
@@ -155,7 +211,7 @@ fn known(locked: &Locked<'_>, homes: &Homes) -> Result<Option<BTreeSet<u32>>, Ho
             None => return Ok(None),
         }
     }
-    if all.len() == locked.snapshots().count() {
+    if all.len() == count {
         return Ok(None);
     }
     for directory in all {

@@ -54,6 +54,21 @@ impl Orphaned {
         }
     }
 
+    /// Whoever looks for snapshots learns that the server has more than the list.
+    fn assert_listed_as_gone(&self, count: usize) -> String {
+        let listed = self.snapshot(3, "list", &[]);
+        let said = format!("warning: {count} snapshot");
+        assert!(listed.contains(&said), "{listed}");
+        assert!(
+            listed.contains("gone: somebody removed the directory"),
+            "{listed}"
+        );
+        assert!(!listed.contains("no snapshots"), "{listed}");
+        let listed = self.snapshot(3, "list", &["--json"]);
+        assert!(listed.contains(&format!("\"removed\":{count}")), "{listed}");
+        listed
+    }
+
     fn rows(&self) -> String {
         self.cluster.sql("postgres", DIGEST)
     }
@@ -94,6 +109,20 @@ impl Orphaned {
             .count()
     }
 
+    /// Moves the data directory, and leaves a link. Returns its old path, and that of its snapshots.
+    fn moved_behind_a_link(&mut self) -> (PathBuf, PathBuf) {
+        self.cluster.stop("fast");
+        let (data, home) = (self.cluster.data().to_owned(), self.home());
+        let elsewhere = data.with_file_name("elsewhere");
+        std::fs::create_dir(&elsewhere).unwrap();
+        give_to_servers(&elsewhere);
+        let moved = elsewhere.join("data");
+        std::fs::rename(&data, &moved).unwrap();
+        std::os::unix::fs::symlink(&moved, &data).unwrap();
+        self.cluster.run();
+        (data, home)
+    }
+
     fn assert_nothing_left(&self) {
         assert!(!self.home().exists(), "{:?}", self.home());
         assert_eq!(self.links(), 0);
@@ -123,9 +152,11 @@ fn a_snapshot_after_all_others_were_removed_by_hand_keeps_its_pages() {
     source.create(0, "one");
     source.write();
     std::fs::remove_dir_all(source.home()).unwrap();
+    source.assert_listed_as_gone(1);
     // The memory outlives a start of the server.
     source.cluster.stop("fast");
     source.cluster.run();
+    source.assert_listed_as_gone(1);
     let rows = source.assert_next_is_right("two", "an older snapshot is lost: the file with its");
     source.write();
     source.assert_shows("two", &rows);
@@ -177,10 +208,13 @@ fn a_snapshot_whose_directory_was_removed_costs_nothing_after_the_next_one() {
     source.create(0, "two");
     source.write();
     std::fs::remove_dir_all(source.home().join("one")).unwrap();
+    let listed = source.assert_listed_as_gone(1);
+    assert!(listed.contains("\"name\":\"two\""), "{listed}");
     source.assert_next_is_right(
         "three",
         "an older snapshot is dropped: somebody removed its",
     );
+    source.snapshot(0, "list", &[]);
     source.assert_shows("two", &rows);
     assert_eq!(source.links(), 2, "the links of those that are there");
     for name in ["two", "three"] {
@@ -197,20 +231,23 @@ fn snapshots_of_a_data_directory_that_was_moved_behind_a_link_stay() {
     source.create(0, "one");
     let rows = source.rows();
     source.write();
-    source.cluster.stop("fast");
-    let (data, home) = (source.cluster.data().to_owned(), source.home());
-    let elsewhere = data.with_file_name("elsewhere");
-    std::fs::create_dir(&elsewhere).unwrap();
-    give_to_servers(&elsewhere);
-    let moved = elsewhere.join("data");
-    std::fs::rename(&data, &moved).unwrap();
-    std::os::unix::fs::symlink(&moved, &data).unwrap();
-    source.cluster.run();
+    let (data, home) = source.moved_behind_a_link();
+    let moved = data.canonicalize().unwrap();
+    let elsewhere = moved.parent().unwrap();
     source.create(0, "two");
     source.write();
     let image = home.join("one").display().to_string();
     source.assert_image(&image, &rows);
     assert_eq!(source.links(), 2);
+    // They are found by every name of the database, and no name is given twice.
+    let listed = source.snapshot(0, "list", &[]);
+    assert!(listed.contains("one") && listed.contains("two"), "{listed}");
+    source.assert_shows("one", &rows);
+    for of in [&data, &moved] {
+        source.assert_image(&format!("{}@one", of.display()), &rows);
+    }
+    let taken = source.create(1, "one");
+    assert!(taken.contains(&image), "{taken}");
     // Whoever removes its directory is still understood.
     std::fs::remove_dir_all(&image).unwrap();
     source.assert_next_is_right(
@@ -222,6 +259,31 @@ fn snapshots_of_a_data_directory_that_was_moved_behind_a_link_stay() {
         source.snapshot(0, "drop", &[name]);
     }
     assert_eq!(source.links(), 0);
+    assert!(!home.exists(), "the pages of all snapshots were there");
+    assert!(!elsewhere.join("data.windlass-snapshots").exists());
+}
+
+/// The last snapshot of the place before is dropped by its name, and reverted to before that.
+#[test]
+fn a_snapshot_of_the_place_before_is_reverted_to_and_dropped_by_its_name() {
+    let mut source = Orphaned::new();
+    source.create(0, "one");
+    let rows = source.rows();
+    source.write();
+    let (data, home) = source.moved_behind_a_link();
+    let word = format!("{}@one", source.cluster.conninfo());
+    run(&source.scratch, 0, &["snapshot", "revert", &word, "--yes"]);
+    assert_eq!(source.rows(), rows);
+    source.snapshot(0, "undo", &["--yes"]);
+    assert_ne!(source.rows(), rows);
+    source.create(0, "two");
+    source.snapshot(0, "drop", &["one"]);
+    source.snapshot(0, "drop", &["two"]);
+    assert_eq!(source.links(), 0);
+    assert!(!home.exists(), "{}", home.display());
+    let mut today = data.canonicalize().unwrap().into_os_string();
+    today.push(".windlass-snapshots");
+    assert!(!Path::new(&today).exists());
 }
 
 /// The place of the snapshots is not where it was. Somebody may bring it back.
@@ -241,6 +303,11 @@ fn snapshots_whose_place_was_moved_away_stay_until_it_is_back() {
         "an older snapshot stays in the server, without a directory here: {} is not where it was \
          (snapshots-elsewhere)",
         home.display()
+    );
+    let listed = source.snapshot(3, "list", &[]);
+    assert!(
+        listed.contains("the server has 1 snapshot without a directory here"),
+        "{listed}"
     );
     source.assert_next_is_right("two", &said);
     let refused = source.snapshot(1, "disable", &[]);

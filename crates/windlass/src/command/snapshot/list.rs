@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use windlass_engine::media::fitted;
 use windlass_engine::{show_size, to_json};
 use windlass_operations::snapshots::{
-    self, Entry, HookState, Listed, Listing, State, Survives, Undo,
+    self, Entry, HookState, Listed, Listing, Orphans, State, Survives, Undo,
 };
 
 use crate::cli::{Global, SnapshotList};
@@ -29,16 +29,29 @@ pub fn run(global: &Global, arguments: &SnapshotList) -> Result<Code, Failure> {
         true => {
             let all: Vec<_> = found.snapshots.iter().map(document).collect();
             let undo: Vec<_> = found.undo.iter().map(document_of_undo).collect();
-            output::line(&json!({"snapshots": all, "undo": undo}).to_string());
+            let missed = &found.missed;
+            let missed = json!({
+                "removed": missed.without_directory + missed.without_pages,
+                "elsewhere": missed.in_doubt,
+                "places": places(missed),
+            });
+            let document = json!({"snapshots": all, "undo": undo, "missed": missed});
+            output::line(&document.to_string());
         }
         false => show(&found),
+    }
+    for text in missed(&found.missed) {
+        output::note(&format!("warning: {text}"));
     }
     Ok(found.ending().into())
 }
 
 fn show(found: &Listing) {
     if found.snapshots.is_empty() {
-        return output::line("no snapshots");
+        return match found.missed.has_any() {
+            true => {}
+            false => output::line("no snapshots"),
+        };
     }
     let heads = std::iter::once(HEADS.map(str::to_owned));
     let rows = heads.chain(found.snapshots.iter().map(row));
@@ -61,6 +74,37 @@ fn show(found: &Listing) {
             output::note(&format!("hint: {hint}"));
         }
     }
+}
+
+/// Where directories of snapshots may have been that are not there.
+fn places(missed: &Orphans) -> Vec<String> {
+    let places = missed.missing.iter();
+    places.map(|path| path.display().to_string()).collect()
+}
+
+/// What is not in the list although the server has it.
+fn missed(missed: &Orphans) -> Vec<String> {
+    let mut texts = Vec::new();
+    let gone = missed.without_directory + missed.without_pages;
+    if gone > 0 {
+        let count = output::count(gone as u64, "snapshot");
+        let are = if gone == 1 { "is" } else { "are" };
+        texts.push(format!(
+            "{count} {are} gone: somebody removed the directory. What the server keeps for that, \
+             the next `windlass snapshot create` drops (snapshots-removed)"
+        ));
+    }
+    if missed.in_doubt > 0 {
+        let count = output::count(missed.in_doubt as u64, "snapshot");
+        let why = match &places(missed)[..] {
+            [] => "whether somebody removed that is not known".to_owned(),
+            places => format!("{} is not where it was", places.join(", ")),
+        };
+        texts.push(format!(
+            "the server has {count} without a directory here: {why} (snapshots-elsewhere)"
+        ));
+    }
+    texts
 }
 
 fn row(listed: &Listed) -> Row {

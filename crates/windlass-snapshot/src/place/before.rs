@@ -1,0 +1,82 @@
+//! The places that a cluster had before: its data directory was moved, and a link has the old name.
+//!
+//!   /srv/main --> /big/main
+//!   /big/main.windlass-snapshots/     the place of today
+//!   /srv/main.windlass-snapshots/     the one before: its snapshots are found here, too
+//!
+//! The hook notes them (`hook/homes.rs`). Nothing new comes there.
+//!
+//! Never does: show what is of another cluster, which has the old path now.
+
+use std::path::Path;
+
+use super::{Entry, Place};
+use crate::error::SnapshotError;
+use crate::hook;
+use crate::name::SnapshotName;
+
+/// The places that the database with this place had before.
+pub(super) fn places_of(place: &Place) -> Result<Vec<Place>, SnapshotError> {
+    let homes = hook::homes_before(&place.database(), &place.home)?;
+    let before = homes.into_iter().map(|home| Place {
+        home,
+        before: Vec::new(),
+    });
+    Ok(before.collect())
+}
+
+impl Place {
+    /// What has a name in a place that the database had before. Where one name is in more places,
+    /// the newest place counts.
+    pub(super) fn list_before(&self) -> Result<Vec<Entry>, SnapshotError> {
+        let mut found = Vec::new();
+        for place in &self.before {
+            for name in place.names()? {
+                let is_first = self.holder(&name)?.is_some_and(|holder| holder == place);
+                if is_first && !self.has_own(&name) {
+                    found.push(place.entry(name)?);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The place before that has this name, for this database.
+    pub(super) fn holder(&self, name: &SnapshotName) -> Result<Option<&Self>, SnapshotError> {
+        for place in self.before.iter().filter(|place| place.has_own(name)) {
+            let is_of_another = match place.entry(name.clone())? {
+                Entry::Snapshot(snapshot) => {
+                    is_of_another(&snapshot.record().source.path, &self.database())
+                }
+                _ => false,
+            };
+            if !is_of_another {
+                return Ok(Some(place));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Leaves the places in which nothing is any more. Call it without a lock.
+    pub(super) fn leave_before(&self) -> Result<(), SnapshotError> {
+        if self.before.is_empty() {
+            return Ok(());
+        }
+        for place in self.before.iter().chain([self]) {
+            if place.home.is_dir() {
+                let _alone = place.make()?;
+                place.remove_if_empty();
+            }
+        }
+        for place in self.before.iter().filter(|place| !place.home.exists()) {
+            hook::forget_home(&self.database(), &place.home)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the path of a snapshot's database leads to another one today.
+fn is_of_another(path: &Path, database: &Path) -> bool {
+    // Where nothing is, there is no other one.
+    path.canonicalize().is_ok_and(|path| path != database)
+}

@@ -1,0 +1,94 @@
+//! What killed processes left in a place: directories that are no snapshots, and links that were
+//! pending.
+//!
+//! Never does: remove a directory that has no mark and is not empty. It is somebody else's.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::{Entry, Place};
+use crate::directory::{self, Locked};
+use crate::error::{Doing, SnapshotError};
+
+/// What the name of a link begins with whose directory comes or goes. It cannot be the name of a
+/// snapshot.
+const PENDING: &str = ".pending-";
+
+impl Place {
+    /// Removes what killed processes left here.
+    pub(super) fn clean(&self, removed: &mut dyn FnMut(&Path)) -> Result<(), SnapshotError> {
+        self.clean_pending(removed)?;
+        for name in self.names()? {
+            let link = self.path(&name);
+            if let Entry::Unfinished { path, .. } = self.entry(name)? {
+                self.clean_one(&path, &link, removed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn clean_one(
+        &self,
+        path: &Path,
+        entry: &Path,
+        removed: &mut dyn FnMut(&Path),
+    ) -> Result<(), SnapshotError> {
+        if !directory::is_marked(path) {
+            // A process was killed before it made the mark, or after it removed it; or somebody
+            // else's directory has files.
+            if std::fs::remove_dir(path).is_ok() {
+                self.remove_link(entry)?;
+                removed(path);
+            }
+            return Ok(());
+        }
+        let Some(directory) = Locked::alone(path)? else {
+            return Ok(());
+        };
+        // Its maker may have completed it just before it let go.
+        if directory::is_complete(path) {
+            return Ok(());
+        }
+        self.end(directory, entry)?;
+        removed(path);
+        Ok(())
+    }
+
+    /// Finishes what was pending when its process was killed.
+    fn clean_pending(&self, removed: &mut dyn FnMut(&Path)) -> Result<(), SnapshotError> {
+        for link in self.links_pending()? {
+            let path = std::fs::read_link(&link).doing("read", &link)?;
+            if path.is_dir() {
+                self.clean_one(&path, &link, removed)?;
+            }
+            // Whoever made a link is done with it, so nothing is there, or nothing of ours.
+            self.remove_link(&link)?;
+        }
+        Ok(())
+    }
+
+    fn links_pending(&self) -> Result<Vec<PathBuf>, SnapshotError> {
+        let mut links = Vec::new();
+        for entry in std::fs::read_dir(&self.home).doing("list", &self.home)? {
+            let entry = entry.doing("list", &self.home)?;
+            let name = entry.file_name();
+            let is_pending = name.as_bytes().starts_with(PENDING.as_bytes());
+            if is_pending && entry.path().is_symlink() {
+                links.push(entry.path());
+            }
+        }
+        Ok(links)
+    }
+}
+
+/// The name of an entry's link while its directory comes or goes.
+pub(super) fn pending(entry: &Path) -> PathBuf {
+    let name = entry.file_name().unwrap_or_default();
+    if name.as_bytes().starts_with(PENDING.as_bytes()) {
+        return entry.to_owned();
+    }
+    let mut pending = OsString::from(PENDING);
+    pending.push(name);
+    entry.with_file_name(pending)
+}

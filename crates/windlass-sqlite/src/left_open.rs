@@ -9,9 +9,14 @@
 //! (<https://sqlite.org/howtocorrupt.html>, "unlinking or renaming a database file while in use").
 //! A program that has not read anything yet opens the log only when it does.
 //!
-//! What cannot be seen: a program that opened the database through a second mount of its
-//! directory; a program of another user without an index of the log, unless root asks; and a
-//! program that has a file open which was moved elsewhere, with no side file under the old name.
+//! A program may have opened it through another mount of the same directory, as in a container. So
+//! files are compared by where they are in their file system (`mounted`).
+//!
+//! What cannot be seen: a program of another user without an index of the log, unless root asks;
+//! and a program that has a file open which was moved elsewhere, with no side file under the old
+//! name.
+
+mod mounted;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -20,9 +25,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+
 use crate::lock;
 use crate::sides::SIDE_SUFFIXES;
 use crate::view::beside;
+use mounted::Inside;
 
 const INDEX_SUFFIX: &str = "-shm";
 /// What the system writes behind the name of an open file that has no name any more.
@@ -89,6 +97,8 @@ struct Wanted {
     /// Those of them that are there.
     inodes: Vec<u64>,
     device: u64,
+    /// The directory of all of them.
+    directory: Option<Inside>,
     /// Names mean the same for processes that see the same mounts.
     mounts: Option<PathBuf>,
 }
@@ -99,9 +109,12 @@ impl Wanted {
         let inodes = sides.iter().filter_map(|side| side.metadata().ok());
         let inodes = inodes.map(|found| found.ino()).collect();
         let directory = database.parent().unwrap_or(database);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = File::from(rustix::fs::open(directory, flags, Mode::empty())?);
         Ok(Self {
             inodes,
-            device: directory.metadata()?.dev(),
+            device: opened.metadata()?.dev(),
+            directory: Inside::of_own(&opened, directory),
             mounts: mounts("self"),
             paths: sides.into_iter().chain([database.to_owned()]).collect(),
         })
@@ -123,29 +136,37 @@ impl Wanted {
 
     fn find_in(&self, process: i32) -> Option<LeftOpen> {
         let descriptors = std::fs::read_dir(format!("/proc/{process}/fd")).ok()?;
-        let has_our_names = mounts(&process.to_string()) == self.mounts;
+        let process_name = process.to_string();
+        let has_our_names = mounts(&process_name) == self.mounts;
         let mut descriptors = descriptors.flatten();
         let path = descriptors.find_map(|descriptor| {
-            let descriptor = descriptor.path();
-            let path = opened_as(&descriptor)?;
-            let is_wanted = match has_our_names {
-                true => self.paths.contains(&path),
-                false => self.is_wanted_elsewhere(&path, &descriptor),
-            };
+            let path = opened_as(&descriptor.path())?;
+            let is_wanted = has_our_names && self.paths.contains(&path)
+                || self.is_wanted_elsewhere(&path, (&process_name, &descriptor));
             is_wanted.then_some(path)
         })?;
         Some(LeftOpen::new(process, path))
     }
 
-    /// The same for a process that sees other mounts, as in a container: there the directory may
-    /// have any name.
-    fn is_wanted_elsewhere(&self, path: &Path, descriptor: &Path) -> bool {
-        let mut names = self.paths.iter().map(|wanted| wanted.file_name());
-        if !names.any(|name| name == path.file_name()) {
+    /// The same by another mount: there the directory may have any name.
+    fn is_wanted_elsewhere(
+        &self,
+        path: &Path,
+        (process, descriptor): (&str, &std::fs::DirEntry),
+    ) -> bool {
+        let mut names = self.paths.iter().filter_map(|wanted| wanted.file_name());
+        let Some(name) = names.find(|name| Some(*name) == path.file_name()) else {
             return false;
+        };
+        let number = descriptor.file_name();
+        let there = number
+            .to_str()
+            .and_then(|number| Inside::of(process, number, path));
+        if let (Some(directory), Some(there)) = (&self.directory, there) {
+            return there == directory.join(Path::new(name));
         }
-        let found = descriptor.metadata();
-        found.is_ok_and(|found| {
+        // Nobody knows where it is. One of this name that was deleted here may be it.
+        descriptor.path().metadata().is_ok_and(|found| {
             let is_known = found.nlink() == 0 || self.inodes.contains(&found.ino());
             found.dev() == self.device && is_known
         })
@@ -197,6 +218,70 @@ mod tests {
             assert_eq!(left_open(&other.join("shop.db-wal.db")).unwrap(), None);
             drop(opened);
             assert_eq!(left_open(&path).unwrap(), None, "{mode}");
+        }
+    }
+
+    /// Runs the calling test again, in a process that can mount something without anybody else
+    /// seeing that. True in that process.
+    fn is_apart(test: &str) -> bool {
+        const APART: &str = "WINDLASS_TEST_APART";
+        if std::env::var_os(APART).is_some() {
+            return true;
+        }
+        let mut again = std::process::Command::new("unshare");
+        if !rustix::process::geteuid().is_root() {
+            again.args(["--user", "--map-root-user"]);
+        }
+        again.arg("--mount").arg(std::env::current_exe().unwrap());
+        let name = format!("left_open::tests::{test}");
+        let output = again.args(["--exact", &name]).env(APART, "1").output();
+        let output = output.unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{output:?}");
+        assert!(said.contains("1 passed"), "{said}");
+        false
+    }
+
+    fn bind(from: &Path, to: &Path) {
+        std::fs::create_dir(to).unwrap();
+        let mut mount = std::process::Command::new("mount");
+        let mounted = mount.arg("--bind").args([from, to]).status();
+        assert!(mounted.unwrap().success());
+    }
+
+    #[test]
+    fn a_database_is_found_open_through_a_second_mount_and_no_other_one_is() {
+        if !is_apart("a_database_is_found_open_through_a_second_mount_and_no_other_one_is") {
+            return;
+        }
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().canonicalize().unwrap().join(name);
+        for mode in ["wal", "delete"] {
+            let (first, other, second) = (at("first"), at("other"), at("second"));
+            std::fs::create_dir(&first).unwrap();
+            std::fs::create_dir(&other).unwrap();
+            let (path, opened) = database(&first, mode);
+            let (elsewhere, opened_elsewhere) = database(&other, mode);
+            opened.close().unwrap();
+            bind(&first, &second);
+            let opened = Connection::open(second.join("shop.db")).unwrap();
+            let count = |opened: &Connection| {
+                opened.query_row("SELECT count(*) FROM item", (), |row| row.get::<_, i64>(0))
+            };
+            assert_eq!(count(&opened), Ok(0));
+            for path in [&path, &elsewhere] {
+                std::fs::remove_file(path).unwrap();
+            }
+            let found = left_open(&path).unwrap().unwrap();
+            assert!(found.path.starts_with(&second), "{mode}: {found:?}");
+            drop(opened);
+            assert_eq!(left_open(&path).unwrap(), None, "{mode}");
+            drop(opened_elsewhere);
+            let mut umount = std::process::Command::new("umount");
+            assert!(umount.arg(&second).status().unwrap().success());
+            for path in [&first, &other, &second] {
+                std::fs::remove_dir_all(path).unwrap();
+            }
         }
     }
 

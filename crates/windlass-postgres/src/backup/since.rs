@@ -132,8 +132,10 @@ impl Backup<'_> {
         let witness = self.request.witness.as_ref()?;
         let since = base.change_mark()?;
         if !witness.has_seen(since) {
-            self.unseen =
-                Some("it began after the base, because the server has started since".into());
+            // A base of another server, or of a machine that was set back, has another map, too.
+            let why = "it is not the one that saw the base: the server has started since, or the \
+                       base is of another server";
+            self.unseen = Some(why.into());
             return None;
         }
         if !self.sees_control(witness.as_ref(), since) {

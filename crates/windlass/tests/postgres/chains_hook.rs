@@ -229,7 +229,8 @@ fn what_has_not_changed_is_not_read_until_the_server_starts_again() {
     assert!(text(&output).contains("wal_log_hints"), "{}", text(&output));
     let whole = place.back_up("incr", &[], 3);
     assert_eq!(whole["type"], "full");
-    let remark = "the write hook's map of changes was not used: it began after the base";
+    let remark =
+        "the write hook's map of changes was not used: it is not the one that saw the base";
     let remarks = whole["remarks"].to_string();
     assert!(remarks.contains(remark), "{remarks}");
     sql(&place, "DELETE FROM large WHERE i < 100");

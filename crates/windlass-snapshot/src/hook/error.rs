@@ -90,6 +90,12 @@ pub enum HookError {
         /// How often it was tried.
         tries: u32,
     },
+    /// The hook cannot remember where the pages go.
+    #[error("the path of the file for the pages is too long: {}", path.display())]
+    LongPath {
+        /// The file.
+        path: PathBuf,
+    },
     /// The disk has less free space than is to be kept.
     #[error("the disk of {} has {} free, and {} are to be kept", store.display(), show_size(*free), show_size(*keep))]
     NoRoom {

@@ -61,10 +61,9 @@ impl PreservedPages {
         let identity = identity(&file).doing("examine", path)?;
         memory.set_page_bytes(page_bytes);
         if !memory.set_store(path.as_os_str().as_bytes()) {
-            return Err(HookError::Document {
-                path: path.into(),
-                what: "the path is too long".into(),
-            });
+            // Nobody would find it.
+            std::fs::remove_file(path).doing("remove", path)?;
+            return Err(HookError::LongPath { path: path.into() });
         }
         memory.set_store_identity(identity);
         Ok(())

@@ -32,6 +32,21 @@ pub fn is_full(error: &io::Error) -> bool {
     )
 }
 
+/// Whether an error says that nothing is there. Any other says nothing about that.
+pub fn is_absent(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory)
+}
+
+/// What was done with a file or directory, such as removing or reading it; `None` if nothing is
+/// there.
+pub fn if_there<T>(done: io::Result<T>) -> io::Result<Option<T>> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        done => done.map(Some),
+    }
+}
+
 /// Renames, and syncs the directory of `to`. Both paths must be in the same directory.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     #[expect(clippy::disallowed_methods, reason = "this is the durable version")]

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use windlass_engine::durable;
 
 /// How often an operation writes its state.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -188,10 +189,7 @@ fn list_one(directory: &Path, reports: &mut Vec<Report>) -> io::Result<Vec<PathB
 
 /// Removes a file that may be gone: whoever lists the operations or begins one removes such files.
 fn remove(left: &Path) -> io::Result<()> {
-    match std::fs::remove_file(left) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    durable::if_there(std::fs::remove_file(left)).map(|_| ())
 }
 
 /// Whether a process was killed while it wrote this file for the first time or again.

@@ -172,12 +172,8 @@ impl ClusterServer {
             written.doing("write", &path)?;
         }
         let signal = self.data.join(SIGNAL);
-        match std::fs::remove_file(&signal) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(error).doing("remove", &signal)
-            }
-            _ => Ok(()),
-        }
+        let removed = windlass_engine::durable::if_there(std::fs::remove_file(&signal));
+        removed.map(|_| ()).doing("remove", &signal)
     }
 
     /// What the server that runs now has less of than this one had: the process that started it may

@@ -25,12 +25,13 @@ pub(crate) use changed::scan_changed;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{FileType, Metadata};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
+use windlass_engine::durable;
 use windlass_media::FileKind;
 
 use crate::control::CONTROL_PATH;
@@ -135,7 +136,8 @@ impl<'a> Scanner<'a> {
 
     fn list_directory(&mut self, directory: &[u8]) -> Result<(), PostgresError> {
         let path = self.path_of(directory);
-        let Some(entries) = gone_is_none(std::fs::read_dir(&path)).doing("list", &path)? else {
+        let Some(entries) = durable::if_there(std::fs::read_dir(&path)).doing("list", &path)?
+        else {
             return Ok(());
         };
         let first = self.listing.len();
@@ -169,7 +171,7 @@ impl<'a> Scanner<'a> {
         if path == CONTROL_PATH.as_bytes() {
             return Ok(());
         }
-        let examined = gone_is_none(metadata());
+        let examined = durable::if_there(metadata());
         let Some(metadata) = examined.doing("examine", self.path_of(&path))? else {
             return Ok(());
         };
@@ -228,7 +230,8 @@ impl<'a> Scanner<'a> {
 
     fn list_link(&mut self, path: Vec<u8>, in_tablespaces: bool) -> Result<(), PostgresError> {
         let link = self.path_of(&path);
-        let Some(target) = gone_is_none(std::fs::read_link(&link)).doing("read link", &link)?
+        let Some(target) =
+            durable::if_there(std::fs::read_link(&link)).doing("read link", &link)?
         else {
             return Ok(());
         };
@@ -237,7 +240,7 @@ impl<'a> Scanner<'a> {
         let reached = match std::fs::metadata(&target) {
             // Links in a circle lead nowhere either.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => None,
-            reached => gone_is_none(reached).doing("examine", &target)?,
+            reached => durable::if_there(reached).doing("examine", &target)?,
         };
         let Some(metadata) = reached else {
             self.warn(Warning::LinkDangling { path: lossy(&path) });
@@ -324,7 +327,7 @@ impl<'a> Scanner<'a> {
             .add(&path, target.as_os_str().as_bytes(), attributes, None)?;
         let version = joined(&path, &self.rules.version_directory);
         let version_path = self.path_of(&version);
-        match gone_is_none(std::fs::metadata(&version_path)).doing("examine", &version_path)? {
+        match durable::if_there(std::fs::metadata(&version_path)).doing("examine", &version_path)? {
             Some(metadata) if metadata.is_dir() => self.list_subdirectory(version, &metadata),
             _ => Ok(()),
         }
@@ -382,13 +385,6 @@ fn lossy(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 
-fn gone_is_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        other => other.map(Some),
-    }
-}
-
 /// Tablespace directories that lie below the root, as paths relative to it.
 fn inner_tablespaces(root: &Path, real_root: &Path) -> Result<HashSet<Vec<u8>>, PostgresError> {
     let directory = root.join("pg_tblspc");
@@ -414,9 +410,7 @@ fn inner_tablespaces(root: &Path, real_root: &Path) -> Result<HashSet<Vec<u8>>, 
 }
 
 fn leads_nowhere(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{NotADirectory, NotFound};
-    matches!(error.kind(), NotADirectory | NotFound)
-        || error.raw_os_error() == Some(nix::libc::ELOOP)
+    durable::is_absent(error) || error.raw_os_error() == Some(nix::libc::ELOOP)
 }
 
 #[cfg(test)]

@@ -17,9 +17,9 @@ use crate::control::Control;
 use crate::error::{IoContext, PostgresError};
 use crate::lsn::{Lsn, Segment, Timeline};
 use crate::restore::running_server;
-use crate::wal::parse_history;
 use crate::wal::records::Records;
 use crate::wal::source::SegmentFiles;
+use crate::wal::timelines_before;
 
 const HOLD: &str = "postmaster.pid";
 const PRIVATE_MODE: u32 = 0o600;
@@ -81,13 +81,10 @@ impl StoppedCluster {
     /// The timelines before the one it is on, and where each was left.
     pub fn history(&self) -> Result<Vec<(Timeline, Lsn)>, PostgresError> {
         let timeline = self.control.checkpoint_timeline;
-        if timeline.0 <= 1 {
-            return Ok(Vec::new());
-        }
-        let name = timeline.history_name();
-        let path = self.data.join("pg_wal").join(&name);
-        let text = std::fs::read_to_string(&path).doing("read", &path)?;
-        parse_history(&name, &text)
+        let before = timelines_before(&self.data, timeline)?;
+        let path = self.data.join("pg_wal").join(timeline.history_name());
+        let missing = || std::io::Error::from(ErrorKind::NotFound);
+        before.ok_or_else(missing).doing("read", &path)
     }
 }
 

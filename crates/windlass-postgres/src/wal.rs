@@ -25,6 +25,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use windlass_engine::durable;
 
 use crate::error::{IoContext, PostgresError};
 use crate::lsn::{Lsn, Segment, Timeline, segment_before, segment_of};
@@ -51,6 +52,21 @@ pub(crate) struct NeededSegment {
     pub(crate) segment: Segment,
     /// False for the end of an older timeline: the next timeline's segment repeats its bytes.
     pub(crate) required: bool,
+}
+
+/// The timelines before one, and where each was left, as pg_wal of a data directory has them. `None`
+/// if the file that says so is not there.
+pub fn timelines_before(
+    data: &Path,
+    timeline: Timeline,
+) -> Result<Option<Vec<(Timeline, Lsn)>>, PostgresError> {
+    if timeline.0 <= 1 {
+        return Ok(Some(Vec::new()));
+    }
+    let name = timeline.history_name();
+    let path = data.join("pg_wal").join(&name);
+    let text = durable::if_there(std::fs::read_to_string(&path)).doing("read", &path)?;
+    text.map(|text| parse_history(&name, &text)).transpose()
 }
 
 /// Reads a history file: each ancestor, and where the history left it.

@@ -207,10 +207,7 @@ impl LogPlace {
                 self.at().objects().remove(path).doing("remove", path)?;
                 continue;
             }
-            match std::fs::remove_file(path) {
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                removed => removed.doing("remove", path)?,
-            }
+            durable::if_there(std::fs::remove_file(path)).doing("remove", path)?;
             DurableMark::of(path).remove()?;
             self.remove_empty(path);
         }

@@ -129,10 +129,8 @@ impl DurableMark {
     /// Removes it.
     pub(crate) fn remove(&mut self) -> Result<(), RepositoryError> {
         self.file = None;
-        match std::fs::remove_file(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            removed => removed.doing("remove", &self.path),
-        }
+        let removed = durable::if_there(std::fs::remove_file(&self.path));
+        removed.map(|_| ()).doing("remove", &self.path)
     }
 }
 

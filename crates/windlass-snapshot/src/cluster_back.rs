@@ -38,7 +38,7 @@ use windlass_postgres::{ClusterServer, Control};
 
 use crate::cluster::{CONTROL_PATH, PRIVATE_MODE};
 use crate::error::{Doing, Left, SnapshotError};
-use crate::hook::{Keeper, is_absent};
+use crate::hook::Keeper;
 use crate::method::Method;
 use crate::overwritten::{self, UndoNumber};
 use crate::place::Place;
@@ -87,7 +87,7 @@ impl ClusterBack {
     /// Whether a revert was cut off.
     pub fn is_cut_off(data: &Path) -> bool {
         let found = data.join(ASIDE).symlink_metadata();
-        !found.is_err_and(|error| is_absent(&error))
+        !found.is_err_and(|error| durable::is_absent(&error))
     }
 
     /// The data directory whose pg_control this is, if a revert that was cut off took it aside.

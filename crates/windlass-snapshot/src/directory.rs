@@ -12,7 +12,7 @@
 //!   whoever finds it.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -99,10 +99,7 @@ impl Locked {
     /// Ends the snapshot: the record goes, durably.
     pub(crate) fn unmake(&self) -> Result<(), SnapshotError> {
         let record = self.path.join(RECORD);
-        match std::fs::remove_file(&record) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            removed => removed.doing("remove", &record)?,
-        }
+        durable::if_there(std::fs::remove_file(&record)).doing("remove", &record)?;
         sync(&self.path)
     }
 

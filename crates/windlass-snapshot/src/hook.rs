@@ -45,7 +45,6 @@ pub use changed::ChangeMap;
 pub use create::{HookMade, HookRequest, HookStart, create};
 pub(crate) use durable::move_stamp;
 pub use error::HookError;
-pub(crate) use error::is_absent;
 pub(crate) use homes::{forget_home, homes_before};
 pub use image::HookImage;
 pub(crate) use keeper::Keeper;

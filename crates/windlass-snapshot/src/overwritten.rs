@@ -13,7 +13,6 @@
 //! - A state that was brought back goes when the one that was overwritten for it is complete.
 
 use std::fmt;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::durable;
@@ -135,11 +134,10 @@ pub(crate) fn discard(path: &Path) -> Result<(), SnapshotError> {
         }
         false => std::fs::remove_file(path),
     };
-    match removed {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        removed => removed.doing("remove", path)?,
+    match durable::if_there(removed).doing("remove", path)? {
+        Some(()) => durable::sync_parent(path).doing("sync the directory of", path),
+        None => Ok(()),
     }
-    durable::sync_parent(path).doing("sync the directory of", path)
 }
 
 /// Removes the state of a snapshot that was brought back, if one was: the database is that, or was

@@ -37,7 +37,6 @@ use windlass_sqlite::{
 };
 
 use crate::error::{Doing, SnapshotError};
-use crate::hook::is_absent;
 use crate::image;
 use crate::method::Method;
 use crate::overwritten::{self, UndoNumber};
@@ -200,7 +199,7 @@ fn end_undo(
 fn sync_all(database: &Path) -> Result<(), SnapshotError> {
     for path in files_of(database).doing("find", database)?.iter().rev() {
         match File::open(path).and_then(|file| file.sync_all()) {
-            Err(error) if is_absent(&error) => {}
+            Err(error) if durable::is_absent(&error) => {}
             synced => synced.doing("sync", path)?,
         }
     }

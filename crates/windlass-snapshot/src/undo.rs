@@ -89,12 +89,9 @@ pub(crate) fn finish(directory: &Path) -> Result<(), SnapshotError> {
 /// Removes the pages in a directory, durably, if there are some.
 pub(crate) fn remove(directory: &Path) -> Result<(), SnapshotError> {
     let path = directory.join(UNDO);
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        removed => {
-            removed.doing("remove", &path)?;
-            directory::sync(directory)
-        }
+    match durable::if_there(std::fs::remove_file(&path)).doing("remove", &path)? {
+        Some(()) => directory::sync(directory),
+        None => Ok(()),
     }
 }
 

@@ -23,14 +23,13 @@ mod exclusive;
 
 use std::cell::Cell;
 use std::fs::File;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
-use windlass_engine::Cancel;
+use windlass_engine::{Cancel, durable};
 
 use crate::access;
 use crate::error::{IoContext, SqliteError};
@@ -305,10 +304,7 @@ fn remove_unused(path: &Path) -> Result<(), SqliteError> {
         return Ok(());
     }
     for side in [wal, shm] {
-        match std::fs::remove_file(&side) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            removed => removed.during("remove", &side)?,
-        }
+        durable::if_there(std::fs::remove_file(&side)).during("remove", &side)?;
     }
     Ok(())
 }

@@ -100,10 +100,7 @@ impl Storage for Files {
     }
 
     fn remove(&self, location: &Path) -> io::Result<()> {
-        match std::fs::remove_file(location) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        durable::if_there(std::fs::remove_file(location))?;
         durable::sync_parent(location)
     }
 

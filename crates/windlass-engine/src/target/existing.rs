@@ -23,6 +23,7 @@ use windlass_media::{FileKind, fitted, is_zero};
 
 use super::TargetLayout;
 use super::directory::error;
+use crate::durable;
 use crate::error::EngineError;
 
 /// How much is read at once to be compared.
@@ -107,10 +108,7 @@ impl Existing {
                 true => fs::remove_dir_all(path),
                 false => fs::remove_file(path),
             };
-            match removed {
-                Err(source) if source.kind() == io::ErrorKind::NotFound => {}
-                removed => removed.map_err(|source| error("remove", path, source))?,
-            }
+            durable::if_there(removed).map_err(|source| error("remove", path, source))?;
             changed.removed.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())

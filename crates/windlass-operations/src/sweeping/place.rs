@@ -6,6 +6,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use windlass_engine::durable;
+
 use super::SweepError;
 use crate::caller::{Caller, ProcessUse};
 use crate::devices::NUL;
@@ -141,10 +143,7 @@ fn remove(path: &Path) -> io::Result<()> {
         true => std::fs::remove_dir_all(path),
         false => std::fs::remove_file(path),
     };
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
+    durable::if_there(result).map(|_| ())
 }
 
 /// Makes a directory of its own for the owner of what is experimented with.

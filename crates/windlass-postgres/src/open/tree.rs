@@ -10,10 +10,10 @@
 //!   none elsewhere.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use windlass_engine::durable;
 use windlass_media::{FileEntry, FileFlags, FileKind, FileNo, FileTable};
 
 use super::settings;
@@ -165,7 +165,7 @@ pub(super) fn prepare(
     let carried = settings::carried(&source);
     for name in REMOVED {
         let path = data.join(name);
-        absent_is_none(std::fs::remove_file(&path)).doing("remove", &path)?;
+        durable::if_there(std::fs::remove_file(&path)).doing("remove", &path)?;
     }
     let links = data.join(TABLESPACE_DIRECTORY);
     let in_place_tablespaces = check_links(data, &links)?;
@@ -188,7 +188,7 @@ pub(super) struct Replayed {
 /// it changes the mode of the path that the log names, and makes a directory there.
 pub(super) fn check_log(data: &Path, control: &Control) -> Result<Replayed, PostgresError> {
     let path = data.join(BACKUP_LABEL_PATH);
-    let start = match absent_is_none(std::fs::read(&path)).doing("read", &path)? {
+    let start = match durable::if_there(std::fs::read(&path)).doing("read", &path)? {
         Some(label) => BackupLabel::parse(&label)?.start,
         None if control.is_shut_down() => return Ok(Replayed::default()),
         None => control.redo,
@@ -231,13 +231,6 @@ fn check_links(data: &Path, links: &Path) -> Result<bool, PostgresError> {
 fn set_mode(path: &Path, mode: u32) -> Result<(), PostgresError> {
     let permissions = std::fs::Permissions::from_mode(mode);
     std::fs::set_permissions(path, permissions).doing("set the mode of", path)
-}
-
-fn absent_is_none<T>(result: std::io::Result<T>) -> std::io::Result<Option<T>> {
-    match result {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        other => other.map(Some),
-    }
 }
 
 #[cfg(test)]

@@ -95,10 +95,7 @@ impl OverCluster {
     /// Removes the old pg_control, when the new one has its name.
     pub fn let_in(&self) -> Result<(), PostgresError> {
         let old = self.into.join(OLD_CONTROL);
-        match std::fs::remove_file(&old) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            other => other.doing("remove", &old),
-        }?;
+        durable::if_there(std::fs::remove_file(&old)).doing("remove", &old)?;
         durable::sync_parent(&old).doing("sync", &old)
     }
 }

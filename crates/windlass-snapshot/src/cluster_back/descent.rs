@@ -8,11 +8,9 @@
 
 use std::path::Path;
 
-use windlass_postgres::{Control, Lsn, Timeline, parse_history};
+use windlass_postgres::{Control, Lsn, Timeline, timelines_before};
 
-use super::tree::LOG;
-use crate::error::{Doing, SnapshotError};
-use crate::hook::is_absent;
+use crate::error::SnapshotError;
 
 /// Whether the log of a cluster that was shut down went through this position of a timeline. False
 /// when in doubt.
@@ -28,13 +26,7 @@ pub(super) fn went_through(
     if control.checkpoint_timeline == timeline {
         return Ok(control.checkpoint >= position);
     }
-    let name = control.checkpoint_timeline.history_name();
-    let path = data.join(LOG).join(&name);
-    let text = match std::fs::read_to_string(&path) {
-        Err(error) if is_absent(&error) => return Ok(false),
-        text => text.doing("read", &path)?,
-    };
-    let left = parse_history(&name, &text)?;
+    let left = timelines_before(data, control.checkpoint_timeline)?.unwrap_or_default();
     let mut left = left.iter();
     Ok(left.any(|(past, at)| *past == timeline && *at >= position))
 }

@@ -83,10 +83,7 @@ fn path_of(data: &Path, place: u32) -> PathBuf {
 /// Removes the saved index at a place of the table.
 pub(crate) fn removed(data: &Path, place: u32) -> Result<(), HookError> {
     let path = path_of(data, place);
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        removed => removed.doing("remove", &path)?,
-    }
+    durable::if_there(std::fs::remove_file(&path)).doing("remove", &path)?;
     durable::sync_parent(&path).doing("sync the directory of", &path)
 }
 
@@ -105,10 +102,7 @@ pub(crate) fn tag(locked: &Locked<'_>, durable: bool) -> Result<u64, HookError> 
     if !is_durable(locked.memory()) {
         // Nobody has kept it up to date since the last durable snapshot.
         let path = stamp_path(locked.control().data());
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            removed => removed.doing("remove", &path)?,
-        }
+        durable::if_there(std::fs::remove_file(&path)).doing("remove", &path)?;
     }
     Ok(uuid::Uuid::new_v4().as_u64_pair().0 | 1)
 }

@@ -150,12 +150,6 @@ impl HookError {
 }
 
 /// Says what was being done when the system refused.
-/// Whether an error says that nothing is there. Any other says nothing about that.
-pub(crate) fn is_absent(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{NotADirectory, NotFound};
-    matches!(error.kind(), NotFound | NotADirectory)
-}
-
 pub(crate) trait HookIo<T> {
     fn doing(self, doing: &'static str, path: &Path) -> Result<T, HookError>;
 }

@@ -21,7 +21,7 @@ use windlass_engine::durable;
 use windlass_image::layout::hook::SAVED_DIRECTORY;
 
 use super::control::Control;
-use super::error::{HookError, HookIo, is_absent};
+use super::error::{HookError, HookIo};
 
 const NAME: &str = "homes";
 const PRIVATE_MODE: u32 = 0o600;
@@ -156,7 +156,7 @@ fn write(data: &Path, noted: &[Home]) -> Result<(), HookError> {
 fn read(data: &Path) -> Result<Vec<Home>, HookError> {
     let path = path_of(data);
     match std::fs::read(&path) {
-        Err(error) if is_absent(&error) => Ok(Vec::new()),
+        Err(error) if durable::is_absent(&error) => Ok(Vec::new()),
         bytes => {
             let bytes = bytes.doing("read", &path)?;
             serde_json::from_slice(&bytes).map_err(|error| fault(&path, &error))

@@ -27,7 +27,7 @@ use windlass_image::layout::hook::{
 };
 
 use super::control::{identity, key_of};
-use super::error::{HookError, HookIo, is_absent};
+use super::error::{HookError, HookIo};
 use super::examined::examine;
 use super::graves;
 use super::untouched::listed_places;
@@ -275,7 +275,7 @@ fn make_directory(path: &Path) -> Result<(), HookError> {
     builder.recursive(true).mode(0o700);
     let mut made = builder.create(path);
     // Another cluster in the same tablespace's directory may just have left it.
-    if made.as_ref().is_err_and(is_absent) {
+    if made.as_ref().is_err_and(durable::is_absent) {
         made = builder.create(path);
     }
     made.doing("create", path)
@@ -319,14 +319,11 @@ fn place(data: &Path, base: &Path) -> Result<PathBuf, HookError> {
 
 /// Removes a directory of links.
 pub(crate) fn remove(path: &Path) -> Result<(), HookError> {
-    match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        removed => {
-            removed.doing("remove", path)?;
-            leave_place_of(path);
-            Ok(())
-        }
+    let removed = durable::if_there(std::fs::remove_dir_all(path)).doing("remove", path)?;
+    if removed.is_some() {
+        leave_place_of(path);
     }
+    Ok(())
 }
 
 /// Removes the place beside a tablespace from which a directory was removed, if nothing else is in

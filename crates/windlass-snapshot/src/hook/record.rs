@@ -15,7 +15,7 @@ use windlass_image::layout::hook::FileKey;
 use windlass_postgres::DatabaseFacts;
 
 use super::durable::Durable;
-use super::error::{HookError, HookIo, is_absent};
+use super::error::{HookError, HookIo};
 use super::links::{Linked, Pin};
 
 /// The directory for the content, in the directory of the snapshot.
@@ -193,7 +193,10 @@ impl Document {
         directory: &Path,
         wanted: &dyn Fn(FileKey) -> bool,
     ) -> Option<String> {
-        let position = self.kept.iter().position(|kept| kept.key().is_some_and(wanted))?;
+        let position = self
+            .kept
+            .iter()
+            .position(|kept| kept.key().is_some_and(wanted))?;
         let table = self.table(directory).ok()?;
         table.0.get(position).map(FileEntry::path_lossy)
     }
@@ -202,7 +205,7 @@ impl Document {
     pub(crate) fn is_in(directory: &Path) -> bool {
         let found = directory.join(DOCUMENT).symlink_metadata();
         // What cannot be looked at now is not gone.
-        !found.is_err_and(|error| is_absent(&error))
+        !found.is_err_and(|error| durable::is_absent(&error))
     }
 
     /// Reads the table.

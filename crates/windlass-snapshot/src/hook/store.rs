@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, fallocate};
 use windlass_engine::media::crc32c;
-use windlass_engine::open_regular;
+use windlass_engine::{durable, open_regular};
 use windlass_image::layout::hook::{FileKey, Memory};
 use windlass_image::layout::{ENTRY_BYTES, Geometry, Slot, SlotEntry, StoreHeader};
 
-use super::error::{HookError, HookIo, is_absent};
+use super::error::{HookError, HookIo};
 use super::examined::examine_open;
 
 const PRIVATE_MODE: u32 = 0o600;
@@ -80,7 +80,7 @@ impl PreservedPages {
         match found {
             Ok(found) => known == 0 || found == known,
             // What cannot be read now is not gone.
-            Err(error) => !is_absent(&error),
+            Err(error) => !durable::is_absent(&error),
         }
     }
 

@@ -52,18 +52,10 @@ pub(super) const REPLACED: &str = "replaced";
 pub(super) fn remove_replaced(staging: &Path) -> std::io::Result<()> {
     let directory = staging.join(REPLACED);
     for suffix in SIDE_SUFFIXES {
-        absent_is_done(std::fs::remove_file(
-            directory.join(format!("database{suffix}")),
-        ))?;
+        let side = directory.join(format!("database{suffix}"));
+        durable::if_there(std::fs::remove_file(side))?;
     }
-    absent_is_done(std::fs::remove_dir(directory))
-}
-
-fn absent_is_done(removed: std::io::Result<()>) -> std::io::Result<()> {
-    match removed {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
-    }
+    durable::if_there(std::fs::remove_dir(directory)).map(|_| ())
 }
 
 /// Refuses a staging directory that is a link or a file.

@@ -70,7 +70,7 @@ struct Tables {
     base: u64,
     strings: u64,
     symbols: u64,
-    /// By which the linker finds a symbol: the table that all of them make today, and the older one.
+    /// By which the linker finds a symbol: the table that is made today, and the older one.
     gnu_hash: u64,
     old_hash: u64,
     relocations: [(u64, u64); 2],

@@ -3,10 +3,10 @@
 //!   find --> stop --> (others change the directory) --> recover alone --> start
 //!
 //! Invariants
-//! - It is started as it was, with its environment and its limits: the same program with the same words, which the
-//!   server itself keeps in postmaster.opts. These may be the words of another server, if somebody
-//!   has copied the directory. So nothing is started before PostgreSQL has said that they lead to
-//!   this directory.
+//! - It is started as it was, with its environment and its limits: the same program with the same
+//!   words, which the server itself keeps in postmaster.opts. These may be the words of another
+//!   server, if somebody has copied the directory. So nothing is started before PostgreSQL has said
+//!   that they lead to this directory.
 //! - The server has stopped when postmaster.pid is gone. It removes that file as the last thing.
 //! - What a service manager started is not started by us: the manager would not know it.
 

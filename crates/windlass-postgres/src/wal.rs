@@ -54,8 +54,8 @@ pub(crate) struct NeededSegment {
     pub(crate) required: bool,
 }
 
-/// The timelines before one, and where each was left, as pg_wal of a data directory has them. `None`
-/// if the file that says so is not there.
+/// The timelines before one, and where each was left, as pg_wal of a data directory has them.
+/// `None` if the file that says so is not there.
 pub fn timelines_before(
     data: &Path,
     timeline: Timeline,

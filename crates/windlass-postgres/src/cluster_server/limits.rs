@@ -1,5 +1,5 @@
-//! The limits of a server (`ulimit`), its priority, and how soon the system kills it for its memory:
-//! it inherits them from whoever starts it, and its administrator may have chosen them.
+//! The limits of a server (`ulimit`), its priority, and how soon the system kills it for its
+//! memory: it inherits them from whoever starts it, and its administrator may have chosen them.
 //!
 //!   /proc/PID/limits, nice, oom_score_adj --> pg_ctl, before it runs its program --> server
 //!

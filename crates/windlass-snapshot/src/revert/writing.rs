@@ -1,5 +1,5 @@
-//! Writes the pages in which a database differs from its target, and keeps those in which it differs
-//! from the snapshot.
+//! Writes the pages in which a database differs from its target, and keeps those in which it
+//! differs from the snapshot.
 //!
 //!   now --+
 //!   base -+--[page by page]--> undo.pending, transaction

@@ -109,7 +109,7 @@ impl Orphaned {
             .count()
     }
 
-    /// Moves the data directory, and leaves a link. Returns its old path, and that of its snapshots.
+    /// Moves the data directory, and leaves a link. Returns its old path and that of its snapshots.
     fn moved_behind_a_link(&mut self) -> (PathBuf, PathBuf) {
         self.cluster.stop("fast");
         let (data, home) = (self.cluster.data().to_owned(), self.home());

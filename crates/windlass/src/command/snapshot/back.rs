@@ -41,7 +41,8 @@ fn run((global, caller): (&Global, &Caller), plan: &BackPlan, yes: bool) -> Resu
     }
     for lack in &outcome.reverted.lacks {
         output::note(&format!(
-            "warning: the server has less than before, because this user may not give it more: {lack}"
+            "warning: the server has less than before, because this user may not give it more: \
+             {lack}"
         ));
     }
     if global.json {

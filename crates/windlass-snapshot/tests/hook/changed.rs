@@ -23,24 +23,36 @@ pub struct Watched {
     data: PathBuf,
     /// Where the server was.
     lsn: u64,
-    /// A checksum of each block of each file.
-    before: HashMap<PathBuf, Vec<u32>>,
+    before: Blocks,
 }
+
+/// A checksum of each block of each file, and the position that it has.
+type Blocks = HashMap<PathBuf, Vec<(u32, u64)>>;
 
 impl Watched {
     pub fn begin(source: &Source) -> Self {
         let data = source.server.data().to_owned();
         let map = ChangeMap::of(&data).unwrap().unwrap();
+        Self::begin_of(map, data, &source.server)
+    }
+
+    fn begin_of(map: ChangeMap, data: PathBuf, server: &PrivateCluster) -> Self {
         let mark = map.begin(&mut || 1 << 26).unwrap();
         Self {
             map,
             mark,
-            lsn: lsn(&source.server),
-            before: files(&data)
-                .map(|path| (path.clone(), sums(&path)))
-                .collect(),
+            lsn: lsn(server),
+            before: blocks(&data),
             data,
         }
+    }
+
+    /// Asserts that every block is named that somebody has changed, and begins again.
+    pub fn next(self, server: &PrivateCluster, what: &str) -> Self {
+        let map = ChangeMap::of(&self.data).unwrap().unwrap();
+        let next = Self::begin_of(map, self.data.clone(), server);
+        self.assert_seen(&next.before, what);
+        next
     }
 
     /// The map does not go on, and no other one begins. Says why.
@@ -63,20 +75,23 @@ impl Watched {
     /// Every block that differs is named, and every block with a later position. Returns how many
     /// blocks are named, of how many. Nobody may write.
     pub fn assert_named(&self) -> (usize, usize) {
-        assert!(self.map.has_seen(&self.mark));
+        self.assert_seen(&blocks(&self.data), "")
+    }
+
+    fn assert_seen(&self, now: &Blocks, what: &str) -> (usize, usize) {
+        assert!(self.map.has_seen(&self.mark), "{what}");
         let (mut named, mut all) = (0, 0);
-        for path in files(&self.data) {
-            let Some(before) = self.before.get(&path) else {
+        for (path, blocks) in now {
+            let Some(before) = self.before.get(path) else {
                 continue;
             };
-            let bytes = std::fs::read(&path).unwrap();
-            let both = before.len().min(bytes.len() / BLOCK);
-            let found = self.named(&path, both);
-            let pages = bytes.chunks_exact(BLOCK).zip(before);
-            for (block, (page, sum)) in (0_u64..).zip(pages) {
-                let is_new = crc32c(page) != *sum || position(&path, page) >= self.lsn;
+            let both = before.len().min(blocks.len());
+            let found = self.named(path, both);
+            for (block, (now, before)) in (0_u64..).zip(blocks.iter().zip(before)) {
+                let is_new = now.0 != before.0 || now.1 >= self.lsn;
                 let is_named = found.binary_search(&block).is_ok();
-                assert!(is_named || !is_new, "{}: block {block}", path.display());
+                let at = path.display();
+                assert!(is_named || !is_new, "{what} {at}: block {block}");
             }
             (named, all) = (named + found.len(), all + both);
         }
@@ -98,15 +113,25 @@ fn position(path: &Path, page: &[u8]) -> u64 {
     u64::from(half(0)) << 32 | u64::from(half(4))
 }
 
-fn sums(path: &Path) -> Vec<u32> {
-    let bytes = std::fs::read(path).unwrap();
-    bytes.chunks_exact(BLOCK).map(crc32c).collect()
+fn blocks(data: &Path) -> Blocks {
+    let blocks = files(data).map(|path| {
+        let bytes = std::fs::read(&path).unwrap();
+        let pages = bytes.chunks_exact(BLOCK);
+        let blocks = pages.map(|page| (crc32c(page), position(&path, page)));
+        let blocks = blocks.collect();
+        (path, blocks)
+    });
+    blocks.collect()
 }
 
 /// The files of relations.
 fn files(data: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = |path: PathBuf| std::fs::read_dir(path).unwrap().flatten();
-    let databases = entries(data.join("base")).map(|entry| entry.path());
+    let below = |path: PathBuf| entries(path).map(|entry| entry.path());
+    let spaces = below(data.join("pg_tblspc")).flat_map(below);
+    // The links of snapshots are beside the server's own directory of a tablespace.
+    let spaces = spaces.filter(|path| !path.ends_with("windlass"));
+    let databases = below(data.join("base")).chain(spaces.flat_map(below));
     let directories = databases.chain([data.join("global")]);
     let files: Vec<_> = directories.flat_map(entries).collect();
     let is_relation = |name: &str| name.starts_with(|letter: char| letter.is_ascii_digit());

@@ -81,6 +81,7 @@ mod snapshot_orphans;
 mod snapshot_power;
 mod snapshot_standby;
 mod snapshot_store;
+mod snapshot_volumes;
 mod snapshots;
 mod support;
 mod sweep;

@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::support::*;
 
 /// A database, and four directories for the devices of its sets.
-fn place() -> (Place, Vec<String>) {
+pub fn place() -> (Place, Vec<String>) {
     let place = Place::with_accounts(3000);
     let disks: Vec<_> = (1..=4)
         .map(|number| place.arg(&format!("d{number}")))
@@ -19,7 +19,7 @@ fn place() -> (Place, Vec<String>) {
 }
 
 /// Backs the database up with parity on the last of these devices.
-fn back_up(place: &Place, disks: &[String], more: &[&str]) {
+pub fn back_up(place: &Place, disks: &[String], more: &[&str]) {
     let (database, _) = place.ends();
     let to = disks.join(",");
     let words = [
@@ -38,7 +38,7 @@ fn back_up(place: &Place, disks: &[String], more: &[&str]) {
 }
 
 /// The files of the devices, by directory.
-fn devices(disks: &[String]) -> Vec<PathBuf> {
+pub fn devices(disks: &[String]) -> Vec<PathBuf> {
     let files = |disk: &String| {
         fs::read_dir(disk)
             .unwrap()
@@ -50,7 +50,7 @@ fn devices(disks: &[String]) -> Vec<PathBuf> {
 }
 
 /// Restores the newest set. Returns the exit code, the database, and what was said.
-fn restored(place: &Place, disks: &[String]) -> (Option<i32>, Vec<u8>, String) {
+pub fn restored(place: &Place, disks: &[String]) -> (Option<i32>, Vec<u8>, String) {
     let into = place.arg("into.db");
     let mut words = vec!["restore"];
     words.extend(disks.iter().map(String::as_str));
@@ -187,7 +187,7 @@ fn parity_is_refused_where_it_cannot_be_read_back() {
 }
 
 /// The places of the devices of a set, as words of a command.
-fn words<'a>(command: &[&'a str], disks: &'a [String]) -> Vec<&'a str> {
+pub fn words<'a>(command: &[&'a str], disks: &'a [String]) -> Vec<&'a str> {
     let disks = disks.iter().map(String::as_str);
     command.iter().copied().chain(disks).collect()
 }
@@ -334,7 +334,7 @@ fn the_documents_are_enough_to_rebuild_a_stripe() {
 }
 
 /// The holds that lie in these directories.
-fn holds(disks: &[String]) -> usize {
+pub fn holds(disks: &[String]) -> usize {
     let is_hold = |path: &PathBuf| path.extension().is_some_and(|end| end == "hold");
     devices(disks).iter().filter(|path| is_hold(path)).count()
 }
@@ -380,7 +380,7 @@ fn a_hold_lies_beside_parity_too_and_whoever_sees_only_that_keeps_the_set() {
 }
 
 /// The first digits of the id of a device's set.
-fn set_of(device: &Path) -> String {
+pub fn set_of(device: &Path) -> String {
     let name = device.file_name().unwrap().to_str().unwrap();
     let id = name.rsplit('-').next().unwrap();
     id[..8].to_owned()

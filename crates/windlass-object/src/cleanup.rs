@@ -9,8 +9,10 @@
 //! Invariants
 //! - Nothing is removed while its writer may live: a process of this machine is looked for, and a
 //!   process elsewhere has a week.
-//! - The marker goes last. Whatever stops a clean-up, the next one goes on.
+//! - The markers go last. Whatever stops a clean-up, the next one goes on.
+//! - What a bucket keeps (Object Lock, keys that may not delete) stays, and stops nothing.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -23,11 +25,10 @@ use windlass_engine::media::{
 use windlass_engine::{CleanedUp, EngineError, Files, PlaceFile, Storage, partial_path};
 
 use crate::client::Bucket;
-use crate::error::ObjectError;
-use crate::layout::{BEGUN, StripeKeys, below};
+use crate::error::{Fault, ObjectError};
+use crate::layout::{BEGUN, PARTS, StripeKeys, below};
 use crate::location::{Location, is_in_bucket};
 use crate::marker::Marker;
-use crate::request::path;
 use crate::storage::{Buckets, nanos, read_fault};
 use crate::upload::abort;
 
@@ -61,8 +62,8 @@ impl Buckets {
             place: at,
         };
         let mut done = Vec::new();
-        for meta in cleaner.markers().map_err(fault)? {
-            done.extend(cleaner.one(&meta, lives).map_err(fault)?);
+        for (meta, marker) in cleaner.markers().map_err(fault)? {
+            done.extend(cleaner.one(&meta, &marker, lives).map_err(fault)?);
         }
         Ok(done)
     }
@@ -77,22 +78,13 @@ impl Buckets {
             bucket: self.bucket(at)?,
             place: at.clone(),
         };
-        let mut begun = Vec::new();
-        for meta in cleaner.markers()? {
-            let key = meta.location.to_string();
-            let got = cleaner
-                .bucket
-                .wait(cleaner.bucket.get(&key, MARKER_BYTES_MAX))?;
-            let Some(marker) = got.and_then(|got| Marker::decode(&got.bytes)) else {
-                continue;
-            };
-            begun.push(PlaceFile {
-                location: partial_path(&at.join(&marker.name).path()),
-                bytes: 0,
-                modified_nanos: nanos(&meta),
-            });
-        }
-        Ok(begun)
+        let markers = cleaner.markers()?.into_iter();
+        let begun = markers.map(|(meta, marker)| PlaceFile {
+            location: partial_path(&at.join(&marker.name).path()),
+            bytes: 0,
+            modified_nanos: nanos(&meta),
+        });
+        Ok(begun.collect())
     }
 }
 
@@ -103,25 +95,38 @@ struct Cleaner<'a> {
 }
 
 impl Cleaner<'_> {
-    fn markers(&self) -> Result<Vec<ObjectMeta>, ObjectError> {
+    /// The markers, one for each stripe: of two, the one that names the upload of parts.
+    fn markers(&self) -> Result<Vec<(ObjectMeta, Marker)>, ObjectError> {
         let key = below(&self.place, BEGUN);
-        let prefix = path(&key);
-        let list = || self.bucket.client.list_with_delimiter(Some(&prefix));
-        let listed = self.bucket.wait(self.bucket.send(("list", &key), list))?;
-        Ok(listed.objects)
+        let listed = self.bucket.wait(self.bucket.list(&key))?.objects;
+        let keys: BTreeSet<_> = listed.iter().map(|it| it.location.to_string()).collect();
+        let mut markers = Vec::new();
+        for meta in listed {
+            let key = meta.location.to_string();
+            if keys.contains(&(key.clone() + PARTS)) {
+                continue;
+            }
+            let got = self.bucket.wait(self.bucket.get(&key, MARKER_BYTES_MAX))?;
+            let Some(marker) = got.and_then(|got| Marker::decode(&got.bytes)) else {
+                continue;
+            };
+            // Somebody may have copied a marker: one that has the name of another is none of ours.
+            let own = StripeKeys::new(&marker.set, marker.stripe);
+            let mut own = [&own.marker, &own.parts].into_iter();
+            if own.any(|own| below(&self.place, own) == key) {
+                markers.push((meta, marker));
+            }
+        }
+        Ok(markers)
     }
 
-    fn one(&self, meta: &ObjectMeta, lives: Duration) -> Result<Option<CleanedUp>, ObjectError> {
-        let key = meta.location.to_string();
-        let got = self.bucket.wait(self.bucket.get(&key, MARKER_BYTES_MAX))?;
-        let Some(marker) = got.and_then(|got| Marker::decode(&got.bytes)) else {
-            return Ok(None);
-        };
-        // Somebody may have copied a marker: one that has the name of another is none of ours.
+    fn one(
+        &self,
+        meta: &ObjectMeta,
+        marker: &Marker,
+        lives: Duration,
+    ) -> Result<Option<CleanedUp>, ObjectError> {
         let keys = StripeKeys::new(&marker.set, marker.stripe);
-        if below(&self.place, &keys.marker) != key {
-            return Ok(None);
-        }
         let age = age(meta);
         match marker.writer.is_gone() {
             Some(true) => {}
@@ -134,15 +139,25 @@ impl Cleaner<'_> {
                 return Ok(Some(CleanedUp::Left(name, why)));
             }
         }
-        self.settle(&marker, &keys)
+        let name = || self.place.join(&marker.name).path();
+        match self.settle(marker, &keys) {
+            Err(error) if error.fault() == Some(Fault::Denied) => {
+                let why = format!("its backup was cut off, and {error}");
+                Ok(Some(CleanedUp::Left(name(), why)))
+            }
+            settled => settled,
+        }
     }
 
     /// Does what the seals prove to be right.
     fn settle(&self, marker: &Marker, keys: &StripeKeys) -> Result<Option<CleanedUp>, ObjectError> {
         let name = self.place.join(&marker.name);
         if self.is_named(&name, keys)? {
-            self.delete(&keys.marker)?;
-            return Ok(None);
+            return match self.delete_markers(keys) {
+                // It costs nothing, and its set is whole.
+                Err(error) if error.fault() == Some(Fault::Denied) => Ok(None),
+                done => done.map(|()| None),
+            };
         }
         let seal = below(&self.place, &keys.seal);
         let seal = self
@@ -257,8 +272,10 @@ impl Cleaner<'_> {
             }
             Err(error) => return Err(error),
         }
-        self.delete(&keys.marker)?;
-        Ok(CleanedUp::Published(name.path()))
+        match self.delete_markers(keys) {
+            Err(error) if error.fault() != Some(Fault::Denied) => Err(error),
+            _ => Ok(CleanedUp::Published(name.path())),
+        }
     }
 
     fn remove(&self, marker: &Marker, keys: &StripeKeys) -> Result<CleanedUp, ObjectError> {
@@ -266,11 +283,17 @@ impl Cleaner<'_> {
             let key = below(&self.place, &keys.data);
             self.bucket.wait(abort(&self.bucket, &key, upload))?;
         }
-        for key in [&keys.seal, &keys.data, &keys.marker] {
-            self.delete(key)?;
-        }
+        self.delete(&keys.seal)?;
+        self.delete(&keys.data)?;
+        self.delete_markers(keys)?;
         let name = self.place.join(&marker.name);
         Ok(CleanedUp::Removed(name.path()))
+    }
+
+    /// The one that names an upload goes last.
+    fn delete_markers(&self, keys: &StripeKeys) -> Result<(), ObjectError> {
+        self.delete(&keys.marker)?;
+        self.delete(&keys.parts)
     }
 
     fn delete(&self, key: &str) -> Result<(), ObjectError> {

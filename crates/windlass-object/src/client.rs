@@ -13,6 +13,7 @@ use std::time::Duration;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
 use object_store::{BackoffConfig, Certificate, ClientOptions, ObjectStore, RetryConfig};
 use tokio::runtime::Handle;
@@ -34,9 +35,9 @@ const HURRY: Duration = Duration::from_secs(10);
 /// The deadline of who can do without.
 const IMPATIENCE: Duration = Duration::from_secs(2);
 
-/// What a client does: objects, and uploads of parts.
-pub(crate) trait Client: ObjectStore + MultipartStore {}
-impl<T: ObjectStore + MultipartStore> Client for T {}
+/// What a client does: objects, uploads of parts, and lists page by page.
+pub(crate) trait Client: ObjectStore + MultipartStore + PaginatedListStore {}
+impl<T: ObjectStore + MultipartStore + PaginatedListStore> Client for T {}
 
 /// A bucket that requests can be sent to.
 #[derive(Clone)]

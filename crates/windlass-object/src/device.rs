@@ -213,14 +213,14 @@ impl ObjectDevice {
         }
     }
 
-    /// Begins the upload, and says so in the marker before the first part.
+    /// Begins the upload, and says so in a second marker before the first part.
     fn begin_upload(&mut self) -> Result<(), ObjectError> {
         let key = below(&self.place, &self.keys.data);
         let upload = Upload::begin(&self.bucket, &key, PARTS_IN_FLIGHT)?;
         self.marker.upload = Some(upload.id().to_owned());
         self.upload = Some(upload);
         let payload = PutPayload::from(self.marker.encode());
-        let key = below(&self.place, &self.keys.marker);
+        let key = below(&self.place, &self.keys.parts);
         self.bucket.wait(self.bucket.put(&key, payload))
     }
 
@@ -239,7 +239,7 @@ impl ObjectDevice {
         let key = below(&self.place, &self.keys.data);
         let payload = PutPayload::from_iter(rest);
         self.bucket.wait(self.bucket.put(&key, payload))?;
-        match self.bucket.wait(self.bucket.head(&key))? {
+        match self.bucket.wait(self.bucket.head_written(&key))? {
             Some(meta) if meta.size == self.offset => Ok(()),
             meta => Err(ObjectError::Length {
                 object: self.bucket.named(&key),
@@ -278,8 +278,9 @@ impl ObjectDevice {
         let bucket = &self.bucket;
         bucket.wait(bucket.create(&key, &Bytes::from(bytes)))?;
         // The set is there. A marker that stays costs nothing, and the next clean-up removes it.
-        let marker = below(&self.place, &self.keys.marker);
-        bucket.wait(bucket.delete(&marker)).unwrap_or_default();
+        for marker in self.markers() {
+            bucket.wait(bucket.delete(&marker)).unwrap_or_default();
+        }
         Ok(())
     }
 
@@ -292,12 +293,19 @@ impl ObjectDevice {
             let key = below(&self.place, &self.keys.data);
             bucket.wait(abort(&bucket, &key, upload.id()))?;
         }
-        let keys = &self.keys;
-        for key in [&keys.seal, &keys.data, &keys.marker] {
-            let key = below(&self.place, key);
+        let objects = [&self.keys.seal, &self.keys.data];
+        let objects = objects.map(|key| below(&self.place, key));
+        for key in objects.into_iter().chain(self.markers()) {
             bucket.wait(bucket.delete(&key))?;
         }
         Ok(())
+    }
+
+    /// The keys of the markers. The one that names the upload goes last.
+    fn markers(&self) -> impl Iterator<Item = String> {
+        let parts = self.upload.is_some().then_some(&self.keys.parts);
+        let markers = std::iter::once(&self.keys.marker).chain(parts);
+        markers.map(|key| below(&self.place, key))
     }
 }
 

@@ -82,6 +82,12 @@ pub enum ObjectError {
         /// The object.
         object: String,
     },
+    /// A server gives a page of a list again, so the list would have no end.
+    #[error("list {place}: the server gives the same page again and again")]
+    Repeats {
+        /// What was listed.
+        place: String,
+    },
     /// An object that should be a name object is none.
     #[error("{object}: {source}")]
     Format {

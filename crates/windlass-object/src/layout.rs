@@ -4,6 +4,7 @@
 //!   PLACE/sets/SETID/0.data        its bytes without the seal's block
 //!   PLACE/sets/SETID/0.seal        the seal's block; with the data, exactly the bytes of a file
 //!   PLACE/begun/SETID.0            its marker, as long as the run that writes it has not ended
+//!   PLACE/begun/SETID.0.parts      another one, which names the upload of its parts
 //!   PLACE/readers/NOTE.0           which sets somebody reads at this moment
 
 use std::fmt::Display;
@@ -14,6 +15,8 @@ use crate::location::Location;
 pub(crate) const SETS: &str = "sets";
 /// The folder of the markers.
 pub(crate) const BEGUN: &str = "begun";
+/// The end of the key of a stripe's second marker.
+pub(crate) const PARTS: &str = ".parts";
 /// The folder of the notes of readers.
 pub(crate) const READERS: &str = "readers";
 
@@ -23,6 +26,8 @@ pub(crate) struct StripeKeys {
     pub(crate) data: String,
     pub(crate) seal: String,
     pub(crate) marker: String,
+    /// The second marker. No object is written twice: some buckets refuse that.
+    pub(crate) parts: String,
 }
 
 impl StripeKeys {
@@ -32,6 +37,7 @@ impl StripeKeys {
             data: format!("{SETS}/{set}/{index}.data"),
             seal: format!("{SETS}/{set}/{index}.seal"),
             marker: format!("{BEGUN}/{set}.{index}"),
+            parts: format!("{BEGUN}/{set}.{index}{PARTS}"),
         }
     }
 }

@@ -17,6 +17,7 @@ mod device;
 mod document;
 mod error;
 mod layout;
+mod list;
 mod location;
 mod marker;
 mod objects;

@@ -9,7 +9,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::TryStreamExt;
 use object_store::ObjectMeta;
 use windlass_engine::{ListedObject, Listing, Naming, NewObject, Objects, ReadAt, Reading};
 
@@ -18,7 +17,6 @@ use crate::client::Bucket;
 use crate::document::Document;
 use crate::error::ObjectError;
 use crate::location::Location;
-use crate::request::path;
 use crate::storage::{Buckets, missing};
 
 /// The longest object that is read with one request. A segment of usual size fits.
@@ -34,21 +32,12 @@ impl Buckets {
     ) -> Result<Vec<ListedObject>, ObjectError> {
         let at = Location::parse(folder)?;
         let bucket = self.bucket(&at)?;
-        let prefix = (!at.key.is_empty()).then(|| path(&at.key));
         let found = bucket.wait(async {
-            let list = || async {
-                let (client, prefix) = (&bucket.client, prefix.as_ref());
-                match listing {
-                    Listing::Own => Ok(client.list_with_delimiter(prefix).await?.objects),
-                    Listing::Below => client.list(prefix).try_collect().await,
-                    Listing::From(first) => {
-                        // It is the beginning of names, which come after it.
-                        let offset = path(&at.join(first).key);
-                        client.list_with_offset(prefix, &offset).try_collect().await
-                    }
-                }
-            };
-            bucket.send(("list", &at.key), list).await
+            match listing {
+                Listing::Own => Ok(bucket.list(&at.key).await?.objects),
+                Listing::Below => bucket.list_below(&at.key).await,
+                Listing::From(first) => bucket.list_from(&at.key, &at.join(first).key).await,
+            }
         })?;
         let depth = if listing == Listing::Below { 2 } else { 1 };
         let own = |meta: ObjectMeta| {
@@ -65,13 +54,8 @@ impl Buckets {
     fn folders_of(&self, folder: &Path) -> Result<Vec<String>, ObjectError> {
         let at = Location::parse(folder)?;
         let bucket = self.bucket(&at)?;
-        let prefix = (!at.key.is_empty()).then(|| path(&at.key));
-        let list = || bucket.client.list_with_delimiter(prefix.as_ref());
-        let listed = bucket.wait(bucket.send(("list", &at.key), list))?;
-        let names = listed
-            .common_prefixes
-            .iter()
-            .filter_map(|one| one.filename());
+        let listed = bucket.wait(bucket.list(&at.key))?;
+        let names = listed.folders.iter().filter_map(|one| one.filename());
         Ok(names.map(str::to_owned).collect())
     }
 

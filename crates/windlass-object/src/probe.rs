@@ -9,7 +9,6 @@ use bytes::Bytes;
 use crate::error::{Fault, ObjectError};
 use crate::layout::{BEGUN, below};
 use crate::location::Location;
-use crate::request::path;
 use crate::storage::Buckets;
 
 /// What a place in a bucket can do.
@@ -44,9 +43,7 @@ impl Buckets {
             if got.is_none_or(|got| got.bytes != expected) {
                 return Err(ObjectError::ReadBack { object });
             }
-            let folder = path(&below(&at, BEGUN));
-            let list = || bucket.client.list_with_delimiter(Some(&folder));
-            let listed = bucket.send(("list", &key), list).await?.objects;
+            let listed = bucket.list(&below(&at, BEGUN)).await?.objects;
             let is_it = |found: &object_store::ObjectMeta| found.location.filename() == Some(&name);
             match listed.iter().any(is_it) {
                 true => Ok(Probed { heeds_conditions }),

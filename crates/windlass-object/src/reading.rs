@@ -29,7 +29,7 @@ use crate::error::{Fault, ObjectError};
 use crate::layout::{READERS, below};
 use crate::location::Location;
 use crate::marker::Writer;
-use crate::request::{path, random};
+use crate::request::random;
 use crate::storage::{Buckets, nanos};
 
 /// How often a reader says again that it reads.
@@ -115,9 +115,7 @@ impl Buckets {
         let at = Location::parse(place)?;
         let bucket = self.bucket(&at)?;
         let folder = below(&at, READERS);
-        let prefix = path(&folder);
-        let list = || bucket.client.list_with_delimiter(Some(&prefix));
-        let notes = bucket.wait(bucket.send(("list", &folder), list))?.objects;
+        let notes = bucket.wait(bucket.list(&folder))?.objects;
         let mut read = BTreeSet::new();
         for meta in notes {
             read.extend(sets_of(&bucket, &meta)?);

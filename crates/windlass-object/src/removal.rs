@@ -64,9 +64,7 @@ fn own_objects(
     going: &Going<'_>,
 ) -> Result<Vec<String>, ObjectError> {
     let folder = below(at, &format!("{SETS}/{}", going.set));
-    let prefix = path(&folder);
-    let list = || bucket.client.list_with_delimiter(Some(&prefix));
-    let found = bucket.wait(bucket.send(("list", &folder), list))?.objects;
+    let found = bucket.wait(bucket.list(&folder))?.objects;
     Ok(found.iter().map(|one| one.location.to_string()).collect())
 }
 

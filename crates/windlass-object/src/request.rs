@@ -130,6 +130,21 @@ impl Bucket {
         missing_is_none(self.send(("read", key), get).await)
     }
 
+    /// What is known of an object that was just written. A server may not show it at once, so it is
+    /// asked until the deadline has passed. None if the object is not there even then.
+    pub(crate) async fn head_written(&self, key: &str) -> Result<Option<ObjectMeta>, ObjectError> {
+        let (begin, deadline) = (Instant::now(), self.settings.deadline());
+        let mut backoff = Backoff::new();
+        loop {
+            let found = self.head(key).await?;
+            let wait = backoff.next();
+            if found.is_some() || begin.elapsed() + wait >= deadline {
+                return Ok(found);
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+
     /// Reads a part of an object.
     pub(crate) async fn get_range(
         &self,
@@ -143,7 +158,14 @@ impl Bucket {
                 range: Some(GetRange::Bounded(from..to)),
                 ..GetOptions::default()
             };
-            self.client.get_opts(&path, options).await?.bytes().await
+            let got = self.client.get_opts(&path, options).await?;
+            let is_there = got.meta.size >= to;
+            let bytes = got.bytes().await?;
+            match is_there && (bytes.len() as u64) < to - from {
+                // The object has these bytes, and the answer has not.
+                true => Err(short(key)),
+                false => Ok(bytes),
+            }
         };
         let bytes = self.send(("read", key), get).await?;
         match bytes.len() as u64 == to - from {
@@ -297,6 +319,15 @@ impl Bucket {
 pub(crate) struct Got {
     pub(crate) meta: ObjectMeta,
     pub(crate) bytes: Bytes,
+}
+
+/// The error of an answer that is too short. It passes.
+fn short(key: &str) -> object_store::Error {
+    let source = format!("the answer for {key} ends too early");
+    object_store::Error::Generic {
+        store: "bucket",
+        source: source.into(),
+    }
 }
 
 fn missing_is_none<T>(result: Result<T, ObjectError>) -> Result<Option<T>, ObjectError> {

@@ -25,7 +25,7 @@ use crate::document::is_document;
 use crate::error::ObjectError;
 use crate::layout::below;
 use crate::location::{Location, is_stripe_name};
-use crate::request::{Got, path};
+use crate::request::Got;
 use crate::settings::ObjectSettings;
 
 /// How many name objects are read at once.
@@ -293,9 +293,7 @@ impl Storage for Buckets {
         let at = Location::parse(place).map_err(fault)?;
         let bucket = self.bucket(&at).map_err(fault)?;
         let listed = bucket.wait(async {
-            let prefix = (!at.key.is_empty()).then(|| path(&at.key));
-            let list = || bucket.client.list_with_delimiter(prefix.as_ref());
-            let mut found = bucket.send(("list", &at.key), list).await?.objects;
+            let mut found = bucket.list(&at.key).await?.objects;
             found.retain(|meta| {
                 let name = at.join(meta.location.filename().unwrap_or_default());
                 is_stripe_name(&name.path()) || is_document(&name.path())

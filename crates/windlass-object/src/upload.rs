@@ -166,7 +166,11 @@ impl Upload {
         let result = bucket.send(("complete the upload of", key), complete).await;
         // An answer may have been lost, and then the upload is not there any more. What lies there
         // says more than the answer.
-        match (bucket.head(key).await?, result) {
+        let found = match &result {
+            Ok(_) => bucket.head_written(key).await?,
+            Err(_) => bucket.head(key).await?,
+        };
+        match (found, result) {
             (Some(meta), _) if meta.size == self.bytes => Ok(()),
             (Some(meta), _) => Err(ObjectError::Length {
                 object: bucket.named(key),

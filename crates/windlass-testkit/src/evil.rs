@@ -63,6 +63,18 @@ pub enum Evil {
     LostAnswer,
     /// The server does it, and the client gets only so many bytes of the answer's body.
     Cut(usize),
+    /// The server gets only so many bytes of the request's body, and then both connections end.
+    CutSent(usize),
+    /// The client gets the answer's body in pieces of so many bytes, each after a pause.
+    Trickle(usize, Duration),
+    /// The answer says that its body is so many bytes longer or shorter than it is, and ends there.
+    Length(i64),
+    /// One bit in the middle of the answer's body is another one.
+    Flip,
+    /// One bit in the middle of the request's body is another one.
+    FlipSent,
+    /// The server does it, and the client gets another answer.
+    Edit(fn(String) -> String),
     /// The victim is killed before the server sees it.
     KillBefore,
     /// The victim is killed after the server did it.
@@ -205,6 +217,21 @@ impl Head {
         bytes
     }
 
+    /// The same, with a body of so many bytes that are not in chunks.
+    fn with_length(&self, bytes: u64) -> Vec<u8> {
+        let is_of_body = |line: &&String| {
+            let name = line.split(':').next().unwrap_or_default();
+            ["content-length", "transfer-encoding"].contains(&name.to_lowercase().as_str())
+        };
+        let lines: String = self
+            .lines
+            .iter()
+            .filter(|line| !is_of_body(line))
+            .cloned()
+            .collect();
+        format!("{lines}Content-Length: {bytes}\r\n\r\n").into_bytes()
+    }
+
     /// What the request is about.
     fn asked(&self) -> Asked {
         let mut words = self.lines[0].split(' ');
@@ -250,6 +277,9 @@ fn serve(client: TcpStream, server: u16, state: &Mutex<State>) -> io::Result<()>
         }
         let mut body = vec![0; usize::try_from(head.length.unwrap_or(0)).unwrap()];
         from_client.read_exact(&mut body)?;
+        if let Some(Evil::FlipSent) = evil {
+            flip(&mut body);
+        }
         let (sent, received) = (body.len() as u64, 0);
         let place = {
             let seen = &mut lock(state).seen;
@@ -262,8 +292,14 @@ fn serve(client: TcpStream, server: u16, state: &Mutex<State>) -> io::Result<()>
         };
         match evil {
             Some(Evil::Answer(status, code)) => {
-                (&client).write_all(&answer(status, code))?;
+                (&client).write_all(&answer(status, code, asked))?;
                 continue;
+            }
+            Some(Evil::CutSent(bytes)) => {
+                server.get_mut().write_all(&head.bytes())?;
+                server.get_mut().write_all(&body[..bytes.min(body.len())])?;
+                server.get_ref().shutdown(Shutdown::Both)?;
+                return client.shutdown(Shutdown::Both);
             }
             Some(Evil::Reset) => return reset(&client),
             Some(Evil::KillBefore) => return kill(state),
@@ -292,11 +328,32 @@ fn answered(
     let Some(head) = Head::read(server)? else {
         return Ok(None);
     };
-    let body = match asked {
+    let mut body = match asked {
         Asked::Head => Vec::new(),
         _ => content(&head, server)?,
     };
     match evil {
+        Some(Evil::Flip) => flip(&mut body),
+        Some(Evil::Edit(edit)) => {
+            let text = edit(String::from_utf8_lossy(&joined(&head, &body)).into_owned());
+            client.write_all(&head.with_length(text.len() as u64))?;
+            client.write_all(text.as_bytes())?;
+            return Ok(Some(text.len() as u64));
+        }
+        Some(Evil::Length(more)) => {
+            let said = (body.len() as u64).saturating_add_signed(more);
+            client.write_all(&head.with_length(said))?;
+            client.write_all(&body[..body.len().min(usize::try_from(said).unwrap())])?;
+            return client.shutdown(Shutdown::Both).map(|()| None);
+        }
+        Some(Evil::Trickle(bytes, pause)) => {
+            client.write_all(&head.bytes())?;
+            for piece in body.chunks(bytes) {
+                std::thread::sleep(pause);
+                client.write_all(piece)?;
+            }
+            return Ok(Some(body.len() as u64));
+        }
         Some(Evil::LostAnswer) => return reset(client).map(|()| None),
         Some(Evil::KillAfter) => return kill(state).map(|()| None),
         Some(Evil::Cut(bytes)) => {
@@ -356,11 +413,38 @@ fn content(head: &Head, from: &mut impl BufRead) -> io::Result<Vec<u8>> {
     }
 }
 
-fn answer(status: u16, code: &str) -> Vec<u8> {
+/// The body of an answer without the lengths of its chunks.
+fn joined(head: &Head, body: &[u8]) -> Vec<u8> {
+    let mut rest = body;
+    let mut whole = Vec::new();
+    while head.is_chunked {
+        let mut line = String::new();
+        rest.read_line(&mut line).unwrap();
+        let length = usize::from_str_radix(line.trim(), 16).unwrap_or(0);
+        if length == 0 {
+            return whole;
+        }
+        whole.extend_from_slice(&rest[..length]);
+        rest = &rest[length + 2..];
+    }
+    body.to_vec()
+}
+
+fn flip(body: &mut [u8]) {
+    let middle = body.len() / 2;
+    body[middle..]
+        .iter_mut()
+        .take(1)
+        .for_each(|byte| *byte ^= 0x10);
+}
+
+/// An answer of the proxy's own. One to a question about an object's length has no body.
+fn answer(status: u16, code: &str, asked: Asked) -> Vec<u8> {
     let body = format!(
         "<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>on purpose</Message></Error>"
     );
     let length = body.len();
+    let body = if asked == Asked::Head { "" } else { &body };
     format!("HTTP/1.1 {status} Evil\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
 }
 

@@ -121,6 +121,23 @@ impl S3Server {
         rustix::fs::setxattr(object, "user.object-legal-hold", b"\x01", flags).unwrap();
     }
 
+    /// Protects every object for a day from now on, as Object Lock with a default retention does: no
+    /// object that is there is replaced or removed.
+    pub fn protect_all(&self) {
+        let now = std::process::Command::new("date")
+            .args(["--utc", "+%Y-%m-%dT%H:%M:%SZ"])
+            .output()
+            .unwrap();
+        let now = String::from_utf8(now.stdout).unwrap();
+        let lock = format!(
+            "{{\"Enabled\":true,\"DefaultRetention\":{{\"Days\":1,\"Mode\":\"COMPLIANCE\"}},\
+             \"CreatedAt\":\"{}\"}}",
+            now.trim()
+        );
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(self.objects(), "user.bucket-lock", lock.as_bytes(), flags).unwrap();
+    }
+
     /// Ends the protection of an object.
     pub fn unprotect(&self, key: &str) {
         let object = self.objects().join(key);

@@ -5,6 +5,7 @@
 mod accepting;
 mod at_sqlite;
 mod buckets;
+mod buckets_evil;
 mod buckets_expire;
 mod buckets_kept;
 mod chains;

@@ -63,7 +63,8 @@ TOML
 
 start_node() {
     local node=$1 tries
-    garage_do "$node" server >>"$work/garage-$node.log" 2>&1 &
+    # Not through garage_do: what is killed must be the server, not a shell that waits for it.
+    "$garage_program" -c "$work/garage-$node.toml" server >>"$work/garage-$node.log" 2>&1 &
     garage_nodes[node]=$!
     for ((tries = 0; tries < 600; tries++)); do
         if garage_do "$node" node id -q >/dev/null 2>&1 && garage_do "$node" status >/dev/null 2>&1; then return; fi

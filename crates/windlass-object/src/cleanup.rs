@@ -279,15 +279,25 @@ impl Cleaner<'_> {
     }
 
     fn remove(&self, marker: &Marker, keys: &StripeKeys) -> Result<CleanedUp, ObjectError> {
-        if let Some(upload) = &marker.upload {
+        if let Some(upload) = self.upload_of(marker, keys)? {
             let key = below(&self.place, &keys.data);
-            self.bucket.wait(abort(&self.bucket, &key, upload))?;
+            self.bucket.wait(abort(&self.bucket, &key, &upload))?;
         }
         self.delete(&keys.seal)?;
         self.delete(&keys.data)?;
         self.delete_markers(keys)?;
         let name = self.place.join(&marker.name);
         Ok(CleanedUp::Removed(name.path()))
+    }
+
+    /// The upload of the data. It may have begun after the markers were listed.
+    fn upload_of(&self, marker: &Marker, keys: &StripeKeys) -> Result<Option<String>, ObjectError> {
+        if marker.upload.is_some() {
+            return Ok(marker.upload.clone());
+        }
+        let key = below(&self.place, &keys.parts);
+        let got = self.bucket.wait(self.bucket.get(&key, MARKER_BYTES_MAX))?;
+        Ok(got.and_then(|got| Marker::decode(&got.bytes)?.upload))
     }
 
     /// The one that names an upload goes last.

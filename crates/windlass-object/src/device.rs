@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! - The order is: marker, data, look at the data's length, seal, name, and the marker goes. Each
-//!   step is durable before the next.
+//!   step is durable before the next. Between marker and parts a second marker names their upload.
 //! - Nothing that is there is replaced. A name that somebody else has fails the run.
 //! - What an unsealed stripe has in the bucket is removed when the device is dropped. What a killed
 //!   run leaves, `cleanup.rs` finds by the marker.
@@ -278,9 +278,9 @@ impl ObjectDevice {
         let bucket = &self.bucket;
         bucket.wait(bucket.create(&key, &Bytes::from(bytes)))?;
         // The set is there. A marker that stays costs nothing, and the next clean-up removes it.
-        for marker in self.markers() {
-            bucket.wait(bucket.delete(&marker)).unwrap_or_default();
-        }
+        let mut markers = self.markers();
+        let removed = markers.try_for_each(|marker| bucket.wait(bucket.delete(&marker)));
+        removed.unwrap_or_default();
         Ok(())
     }
 

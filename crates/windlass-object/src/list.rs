@@ -25,6 +25,20 @@ pub(crate) struct Listed {
 impl Bucket {
     /// Lists what lies in a folder, itself and not deeper.
     pub(crate) async fn list(&self, key: &str) -> Result<Listed, ObjectError> {
+        self.pages(key, Some("/")).await
+    }
+
+    /// Lists what lies below a folder, in whichever folder of it.
+    pub(crate) async fn list_below(&self, key: &str) -> Result<Vec<ObjectMeta>, ObjectError> {
+        Ok(self.pages(key, None).await?.objects)
+    }
+
+    /// All pages of a list, each with tries of its own.
+    async fn pages(
+        &self,
+        key: &str,
+        delimiter: Option<&'static str>,
+    ) -> Result<Listed, ObjectError> {
         let prefix = (!key.is_empty()).then(|| format!("{}/", path(key)));
         let mut listed = Listed::default();
         let mut tokens = HashSet::new();
@@ -32,7 +46,7 @@ impl Bucket {
         loop {
             let page = || {
                 let options = PaginatedListOptions {
-                    delimiter: Some("/".into()),
+                    delimiter: delimiter.map(Into::into),
                     page_token: next.clone(),
                     ..PaginatedListOptions::default()
                 };
@@ -50,15 +64,8 @@ impl Bucket {
         }
     }
 
-    /// Lists what lies below a folder, in whichever folder of it.
-    pub(crate) async fn list_below(&self, key: &str) -> Result<Vec<ObjectMeta>, ObjectError> {
-        let prefix = (!key.is_empty()).then(|| path(key));
-        let list = || gathered(self.client.list(prefix.as_ref()));
-        let found = self.send(("list", key), list).await?;
-        found.ok_or_else(|| self.repeats(key))
-    }
-
-    /// The same, but none that comes before this key.
+    /// The same, but none that comes before this key. The library knows how each service does that,
+    /// and shows no pages.
     pub(crate) async fn list_from(
         &self,
         key: &str,

@@ -4,6 +4,7 @@
 //! is found by a list of the set's own folder. So the next run finds whatever one that was cut off
 //! has left, even if no name leads there any more.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -14,7 +15,7 @@ use windlass_engine::{Going, NotRemoved};
 
 use crate::client::Bucket;
 use crate::error::{Fault, ObjectError, cause, fault_of};
-use crate::layout::{BEGUN, SETS, below};
+use crate::layout::{SETS, StripeKeys, below};
 use crate::location::Location;
 use crate::request::{Backoff, path};
 use crate::storage::Buckets;
@@ -37,10 +38,13 @@ impl Buckets {
         let key = |location: &PathBuf| Location::parse(location).map(|one| one.key);
         let names = going.stripes.iter().map(key);
         let mut names = names.collect::<Result<Vec<_>, _>>().map_err(of_place)?;
-        // The marker of a stripe may have stayed, and would lead nowhere.
-        let stripes = seals.len().max(data.len());
+        // The markers of a stripe may have stayed, and would lead nowhere.
+        let stripes = data.iter().chain(&seals).filter_map(|key| index_of(key));
+        let stripes: BTreeSet<_> = stripes.collect();
         names.extend(seals);
-        let markers = (0..stripes).map(|index| format!("{BEGUN}/{}.{index}", going.set));
+        let keys = stripes.into_iter();
+        let keys = keys.map(|index| StripeKeys::new(&going.set, index));
+        let markers = keys.flat_map(|keys| [keys.marker, keys.parts]);
         names.extend(markers.map(|marker| below(&at, &marker)));
         let begun = |not| NotRemoved {
             is_begun: true,
@@ -55,6 +59,13 @@ impl Buckets {
             removed => removed.map_err(begun),
         }
     }
+}
+
+/// The number of the stripe whose data or seal this is.
+fn index_of(key: &str) -> Option<u16> {
+    let (_, name) = key.rsplit_once('/')?;
+    let (index, _) = name.split_once('.')?;
+    index.parse().ok()
 }
 
 /// The keys of a set's data and seals.

@@ -152,22 +152,7 @@ impl Bucket {
         from: u64,
         to: u64,
     ) -> Result<Bytes, ObjectError> {
-        let path = path(key);
-        let get = || async {
-            let options = GetOptions {
-                range: Some(GetRange::Bounded(from..to)),
-                ..GetOptions::default()
-            };
-            let got = self.client.get_opts(&path, options).await?;
-            let is_there = got.meta.size >= to;
-            let bytes = got.bytes().await?;
-            match is_there && (bytes.len() as u64) < to - from {
-                // The object has these bytes, and the answer has not.
-                true => Err(short(key)),
-                false => Ok(bytes),
-            }
-        };
-        let bytes = self.send(("read", key), get).await?;
+        let (_, bytes) = self.range(key, from, to).await?;
         match bytes.len() as u64 == to - from {
             true => Ok(bytes),
             false => Err(ObjectError::Length {
@@ -176,6 +161,26 @@ impl Bucket {
                 expected: to,
             }),
         }
+    }
+
+    /// The length of an object, and those of these bytes that it has. An answer that lacks some of
+    /// them is asked for again.
+    async fn range(&self, key: &str, from: u64, to: u64) -> Result<(u64, Bytes), ObjectError> {
+        let path = path(key);
+        let get = || async {
+            let options = GetOptions {
+                range: Some(GetRange::Bounded(from..to)),
+                ..GetOptions::default()
+            };
+            let got = self.client.get_opts(&path, options).await?;
+            let size = got.meta.size;
+            let bytes = got.bytes().await?;
+            match (bytes.len() as u64) < size.min(to).saturating_sub(from) {
+                true => Err(short(key)),
+                false => Ok((size, bytes)),
+            }
+        };
+        self.send(("read", key), get).await
     }
 
     /// What is known of an object. None if it is not there.
@@ -281,18 +286,8 @@ impl Bucket {
         hash_bytes: usize,
     ) -> Result<Option<bool>, ObjectError> {
         let length = bytes.len() as u64;
-        let path = path(key);
-        let get = || async {
-            let options = GetOptions {
-                range: Some(GetRange::Bounded(
-                    length.saturating_sub(hash_bytes as u64)..length,
-                )),
-                ..GetOptions::default()
-            };
-            let got = self.client.get_opts(&path, options).await?;
-            Ok((got.meta.size, got.bytes().await?))
-        };
-        match missing_is_none(self.send(("read", key), get).await) {
+        let from = length.saturating_sub(hash_bytes as u64);
+        match missing_is_none(self.range(key, from, length).await) {
             Ok(None) => Ok(None),
             Ok(Some((size, end))) => Ok(Some(size == length && bytes.ends_with(&end))),
             // A shorter object has no such range.

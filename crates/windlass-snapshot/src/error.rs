@@ -171,7 +171,7 @@ pub enum SnapshotError {
         /// Whether its bytes are not what they were.
         is_damaged: bool,
         /// The newest one that can be.
-        older: Option<Older>,
+        older: Option<Box<Older>>,
     },
     /// No state has the name.
     #[error("there is no state {name} that can be brought back")]

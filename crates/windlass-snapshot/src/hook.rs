@@ -16,6 +16,7 @@ mod changed;
 mod control;
 mod create;
 mod durable;
+mod early;
 mod error;
 mod examined;
 mod graves;

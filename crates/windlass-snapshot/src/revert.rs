@@ -136,10 +136,8 @@ pub fn revert(
     let began = Instant::now();
     settle_all(place, &overwrite)?;
     let number = states::next_number(place)?;
-    let over = back
-        .state()
-        .map(|number| open_undo(number, snapshot, &base));
-    let over = over.transpose()?;
+    let open = |number| open_undo(number, snapshot, &base);
+    let over = back.state().map(open).transpose()?;
     let clone = clone_of(snapshot)?;
     let shared = clone
         .as_ref()

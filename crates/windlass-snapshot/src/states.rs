@@ -133,14 +133,16 @@ pub fn newest_undo(place: &Place) -> Result<Undo, SnapshotError> {
         name: newest.number.to_string(),
         why,
         is_damaged: newest.known().is_err_and(|error| error.is_damage()),
-        older: older.map(|undo| Older {
-            name: undo.number.to_string(),
-            at: undo
-                .record
-                .as_ref()
-                .map(|it| it.at.clone())
-                .unwrap_or_default(),
-            database: place.database(),
+        older: older.map(|undo| {
+            Box::new(Older {
+                name: undo.number.to_string(),
+                at: undo
+                    .record
+                    .as_ref()
+                    .map(|it| it.at.clone())
+                    .unwrap_or_default(),
+                database: place.database(),
+            })
         }),
     })
 }

@@ -121,8 +121,8 @@ impl S3Server {
         rustix::fs::setxattr(object, "user.object-legal-hold", b"\x01", flags).unwrap();
     }
 
-    /// Protects every object for a day from now on, as Object Lock with a default retention does: no
-    /// object that is there is replaced or removed.
+    /// Protects every object for a day from now on, as Object Lock with a default retention does:
+    /// no object that is there is replaced or removed.
     pub fn protect_all(&self) {
         let now = std::process::Command::new("date")
             .args(["--utc", "+%Y-%m-%dT%H:%M:%SZ"])

@@ -415,9 +415,12 @@ fn content(head: &Head, from: &mut impl BufRead) -> io::Result<Vec<u8>> {
 
 /// The body of an answer without the lengths of its chunks.
 fn joined(head: &Head, body: &[u8]) -> Vec<u8> {
+    if !head.is_chunked {
+        return body.to_vec();
+    }
     let mut rest = body;
     let mut whole = Vec::new();
-    while head.is_chunked {
+    loop {
         let mut line = String::new();
         rest.read_line(&mut line).unwrap();
         let length = usize::from_str_radix(line.trim(), 16).unwrap_or(0);
@@ -427,7 +430,6 @@ fn joined(head: &Head, body: &[u8]) -> Vec<u8> {
         whole.extend_from_slice(&rest[..length]);
         rest = &rest[length + 2..];
     }
-    body.to_vec()
 }
 
 fn flip(body: &mut [u8]) {

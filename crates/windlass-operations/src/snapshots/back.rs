@@ -54,7 +54,7 @@ enum What {
     /// A SQLite database.
     Sqlite,
     /// A cluster with its server.
-    Cluster(ClusterBack),
+    Cluster(Box<ClusterBack>),
     /// A SQLite database whose file is not there.
     Gone,
 }
@@ -159,7 +159,7 @@ fn open(caller: &Caller, of: &SnapshotsOf) -> Result<Opened, OperationError> {
             super::settle(caller, &database, &place)?;
             let cluster = ClusterBack::new(&database)?;
             cluster.check()?;
-            What::Cluster(cluster)
+            What::Cluster(Box::new(cluster))
         }
     };
     Ok(Opened {

@@ -268,6 +268,22 @@ impl BracketFiles {
         Self { listing, root }
     }
 
+    /// The files of a cluster, outside of any window.
+    pub fn of(cluster: &ClusterFacts) -> Result<Self, PostgresError> {
+        let scanned = scan(&ScanRules::of(cluster))?;
+        Ok(Self::new(scanned.listing, cluster.data_directory.clone()))
+    }
+
+    /// How many there are: files, directories and links.
+    pub fn len(&self) -> usize {
+        self.listing.entries().len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Every file, directory and link, numbered in order from 0; and where each is.
     pub fn entries(&self) -> impl Iterator<Item = (FileEntry, PathBuf)> {
         let entries = (0_usize..).zip(self.listing.entries());

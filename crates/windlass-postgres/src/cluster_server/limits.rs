@@ -84,17 +84,18 @@ impl Limits {
         let allowed: Vec<_> = self.limits.iter().map(allowed).collect();
         let (nice, score) = (self.nice, self.oom_score.map(|score| score.to_string()));
         let give = move || {
-            // What is refused, the server lacks.
-            for (resource, limit) in &allowed {
-                setrlimit(*resource, limit.clone()).unwrap_or_default();
-            }
-            if let Some(nice) = nice {
-                setpriority_process(None, nice).unwrap_or_default();
-            }
+            // What is refused, the server lacks. This process may have more files open than the
+            // server could, so the file of the score comes before the limits.
             if let Some(score) = &score {
                 let own = rustix::fs::open(OWN_SCORE, OFlags::WRONLY, Mode::empty());
                 let written = own.and_then(|own| rustix::io::write(&own, score.as_bytes()));
                 written.unwrap_or_default();
+            }
+            for (resource, limit) in &allowed {
+                setrlimit(*resource, *limit).unwrap_or_default();
+            }
+            if let Some(nice) = nice {
+                setpriority_process(None, nice).unwrap_or_default();
             }
             Ok(())
         };
@@ -108,9 +109,9 @@ impl Limits {
     /// What a process has less of.
     pub(super) fn lacks_of(&self, now: &Self) -> Vec<Lack> {
         let mut lacks = Vec::new();
-        for (what, resource, before) in &self.limits {
+        for &(what, resource, before) in &self.limits {
             let mut all = now.limits.iter();
-            let Some((_, _, now)) = all.find(|(_, other, _)| other == resource) else {
+            let Some((_, _, now)) = all.find(|(_, other, _)| *other == resource) else {
                 continue;
             };
             let pairs = [(now.current, before.current), (now.maximum, before.maximum)];

@@ -14,7 +14,9 @@
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
-use super::{Scanner, gone_is_none, joined};
+use windlass_engine::durable;
+
+use super::{Scanner, joined};
 use crate::error::{IoContext, PostgresError};
 
 /// How often a directory is read again at most. While sessions create relations, each read finds
@@ -60,7 +62,7 @@ impl Scanner<'_> {
         let range = self.listed[at].entries.clone();
         let before = self.listing.len();
         let path = self.path_of(&directory);
-        let entries = gone_is_none(std::fs::read_dir(&path)).doing("list", &path)?;
+        let entries = durable::if_there(std::fs::read_dir(&path)).doing("list", &path)?;
         for entry in entries.into_iter().flatten() {
             let entry = entry.doing("list", &path)?;
             let found = joined(&directory, entry.file_name().as_bytes());

@@ -17,7 +17,9 @@ use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
-use super::{Scanner, catalogs, gone_is_none, joined};
+use windlass_engine::durable;
+
+use super::{Scanner, catalogs, joined};
 use crate::error::{IoContext, PostgresError};
 use crate::names::{Fork, RelationFile};
 use crate::relations::files::CatalogForm;
@@ -81,7 +83,7 @@ impl Scanner<'_> {
                 continue;
             }
             let full = self.path_of(&path);
-            let looked_up = gone_is_none(std::fs::symlink_metadata(&full));
+            let looked_up = durable::if_there(std::fs::symlink_metadata(&full));
             if let Some(metadata) = looked_up.doing("examine", &full)? {
                 let (directory, name) = split(&path);
                 let names = found.entry(directory.to_vec()).or_default();
@@ -102,7 +104,7 @@ impl Scanner<'_> {
         mut names: HashMap<Vec<u8>, Metadata>,
     ) -> Result<(), PostgresError> {
         let place = self.path_of(directory);
-        let entries = gone_is_none(std::fs::read_dir(&place)).doing("list", &place)?;
+        let entries = durable::if_there(std::fs::read_dir(&place)).doing("list", &place)?;
         for entry in entries.into_iter().flatten() {
             let entry = entry.doing("list", &place)?;
             let name = entry.file_name();
@@ -113,7 +115,8 @@ impl Scanner<'_> {
         }
         for (name, before) in names {
             let path = self.path_of(&joined(directory, &name));
-            let now = gone_is_none(std::fs::symlink_metadata(&path)).doing("examine", &path)?;
+            let now =
+                durable::if_there(std::fs::symlink_metadata(&path)).doing("examine", &path)?;
             if now.is_some_and(|now| now.ino() == before.ino()) {
                 return Err(PostgresError::Unlisted { path });
             }

@@ -1,6 +1,6 @@
 //! Makes a snapshot: links, index, map, one store that makes it visible, and then what is small.
 //!
-//!   checkpoint --> list, link --> index --> publish --grace--> copies --> stop --> log, document
+//!   checkpoint, link --> list, link --> index --> publish --grace--> copies --> stop --> log, document
 //!
 //! Until the document is written and the entry is marked complete, the next controller undoes
 //! everything. So a creation that is killed leaves nothing that counts.
@@ -15,6 +15,7 @@ use windlass_postgres::{BracketFiles, Cluster, DatabaseFacts};
 use super::atomic;
 use super::control::Control;
 use super::durable::{self, Durable};
+use super::early::{self, Early};
 use super::error::{HookError, HookIo};
 use super::homes;
 use super::index::{Filled, HasSpare};
@@ -29,7 +30,7 @@ use super::record::{Document, make_copied};
 use super::remove::{finish, take_out};
 use super::state::why_lost;
 use super::store::PreservedPages;
-use super::taken::{Into, Known, Taken};
+use super::taken::{Into, Taken};
 use crate::cluster::server_time;
 
 /// How often a window is tried again if the log says that replay would go wrong.
@@ -187,21 +188,27 @@ fn bracketed(
     let step = |name| request.progress.set_phase(name);
     step("waiting for the start checkpoint");
     let fast = request.start == HookStart::Checkpoint;
-    let mut bracket = cluster.begin_bracket((request.label, fast), cancel)?;
+    let facts = cluster.facts().clone();
+    let begin = || Ok(cluster.begin_bracket((request.label, fast), cancel)?);
+    let (mut bracket, early) = early::meanwhile((&facts, number), request, begin)?;
+    let Early {
+        mut links,
+        mut known,
+    } = early;
     step("listing files");
     let journal = Journal::begin(locked)?;
     let files = bracket.list()?;
-    let mut links = Links::new(&bracket.cluster().data_directory, number)?;
     let is_late = begin_links(&mut links, &files, request);
     // Without links, a name that goes before the hook sees the snapshot takes its file with it.
     let journal = is_late.then_some(journal);
     let page_bytes = bracket.cluster().block_bytes;
     let mut into = Into {
         links: &mut links,
-        known: &mut Known::new(),
+        known: &mut known,
         page_bytes,
     };
     let mut taken = Taken::pin(&files, &mut into)?;
+    into.links.leave(&taken.links())?;
     step("building the map");
     ensure_store(locked, request.store, page_bytes)?;
     let tag = durable::tag(locked, request.durable)?;
@@ -245,8 +252,7 @@ pub(super) fn begin_links(
     files: &BracketFiles,
     request: &HookRequest<'_>,
 ) -> bool {
-    // A link outlives a power cut with its file; what the hook does later may not.
-    let is_late = !request.durable && files.entries().count() > request.links_max;
+    let is_late = has_late_links(files, request);
     match is_late {
         true => {
             request.progress.set_phase("examining files");
@@ -255,6 +261,12 @@ pub(super) fn begin_links(
         false => request.progress.set_phase("linking files"),
     }
     is_late
+}
+
+/// Whether the hook makes the links of so many files.
+pub(super) fn has_late_links(files: &BracketFiles, request: &HookRequest<'_>) -> bool {
+    // A link outlives a power cut with its file; what the hook does later may not.
+    !request.durable && files.len() > request.links_max
 }
 
 /// Writes the document. From then on the snapshot exists.

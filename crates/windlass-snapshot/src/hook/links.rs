@@ -11,7 +11,7 @@
 //! A snapshot of many files makes no links. There the hook links a file before the server removes
 //! its name, into a graveyard beside these directories (`graves`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::fs::DirBuilder;
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, linkat, open, statat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, linkat, open, statat, unlinkat};
 use rustix::io::Errno;
 use windlass_engine::durable;
 use windlass_image::layout::hook::{
@@ -44,7 +44,8 @@ pub(crate) struct Links {
     graves: Vec<Grave>,
     /// The hook makes the links.
     is_late: bool,
-    next: u32,
+    /// The directory of each link, by the link's name.
+    made: Vec<usize>,
     is_kept: bool,
 }
 
@@ -107,7 +108,7 @@ impl Links {
             directories: Vec::new(),
             graves: Vec::new(),
             is_late: false,
-            next: 0,
+            made: Vec::new(),
             is_kept: false,
         })
     }
@@ -162,8 +163,8 @@ impl Links {
         let source = self.data.join(relative);
         let directory = self.directory(relative)?;
         let handle = &self.directories[directory].handle;
-        let name = self.next;
-        self.next += 1;
+        let name = u32::try_from(self.made.len()).map_err(|_| HookError::TooLarge)?;
+        self.made.push(directory);
         let link = name.to_string();
         // The kernel would link a link itself.
         match linkat(CWD, &source, handle, &link, AtFlags::SYMLINK_FOLLOW) {
@@ -203,6 +204,21 @@ impl Links {
             bytes: found.bytes,
             ..*linked
         }))
+    }
+
+    /// Removes all links but these: nobody needs them, and they keep files that the server removed.
+    pub(crate) fn leave(&self, needed: &HashSet<u32>) -> Result<(), HookError> {
+        for (name, directory) in (0..).zip(&self.made) {
+            if needed.contains(&name) {
+                continue;
+            }
+            let Directory { handle, path, .. } = &self.directories[*directory];
+            // One that was never made has a name, too.
+            let removed = unlinkat(handle, name.to_string(), AtFlags::empty());
+            let removed = durable::if_there(removed.map_err(std::io::Error::from));
+            removed.doing("remove a link in", path)?;
+        }
+        Ok(())
     }
 
     /// The directory for the links of a file.

@@ -122,14 +122,14 @@ pub fn missed(data: &Path, home: &Path) -> Result<Orphans, HookError> {
         return Ok(orphans);
     }
     let homes = Homes::of(data, home)?;
-    let Some(known) = known(&control, before.len(), &homes)? else {
+    let Some(known) = known(&control, in_use(control.memory()), &homes)? else {
         return Ok(orphans);
     };
     // Somebody may make or drop one meanwhile. The server has it later than its directory is
     // there, and forgets it before.
     let after = whole(control.memory());
     let gone = before.intersection(&after);
-    let gone = gone.filter(|number| !known.contains(number)).count();
+    let gone = gone.filter(|number| !known.contains(*number)).count();
     if !PreservedPages::is_there(control.memory()) {
         // Wherever the directories are, nobody can read these.
         orphans.without_pages = gone;
@@ -148,6 +148,12 @@ fn whole(memory: Memory<'_>) -> BTreeSet<u32> {
     let is_whole =
         |it: &Snapshot<'_>| it.is_complete() && matches!(it.state(), Phase::Active | Phase::Lost);
     entries.filter(is_whole).map(|it| it.number()).collect()
+}
+
+/// So many snapshots have a directory, if none is gone: one that reached a limit, too.
+fn in_use(memory: Memory<'_>) -> usize {
+    let entries = (0..SNAPSHOTS_MAX).filter_map(|index| Snapshot::at(memory, index));
+    entries.filter(|it| it.state() != Phase::Free).count()
 }
 
 fn without_pages(locked: &Locked<'_>) -> Result<usize, HookError> {

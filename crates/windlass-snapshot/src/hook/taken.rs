@@ -1,6 +1,6 @@
 //! The files of a snapshot that is being made: which are linked, which are copied.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use windlass_engine::media::{FileEntry, FileKind, FileNo, FileTable};
@@ -133,6 +133,16 @@ impl Taken {
         self.next = self.next.max(entry.file.0.saturating_add(1));
         self.entries.push(entry);
         self.kept.push(kept);
+    }
+
+    /// The names of all links that it needs.
+    pub(crate) fn links(&self) -> HashSet<u32> {
+        let kept = self.kept.iter();
+        let names = kept.filter_map(|kept| match kept {
+            Kept::Linked { name, .. } => Some(*name),
+            _ => None,
+        });
+        names.collect()
     }
 
     /// How many files the snapshot shares with the database.

@@ -88,7 +88,7 @@ fn of_states(error: &SnapshotError) -> Option<String> {
             "Restore the snapshot into it: windlass restore DATABASE@NAME --into DIRECTORY. If the \
              snapshot is no copy, back it up first."
         }
-        SnapshotError::NewestLost { older, .. } => return Some(older_state(older.as_ref())),
+        SnapshotError::NewestLost { older, .. } => return Some(older_state(older.as_deref())),
         SnapshotError::NoState { known, .. } => return Some(states(known)),
         SnapshotError::NoUndo { known, .. } if !known.is_empty() => return Some(states(known)),
         SnapshotError::NoUndo { .. } => {

@@ -147,7 +147,7 @@ fn the_waits_may_choose_the_codec() {
         .iter()
         .map(|one| one["raw_bytes"].as_u64().unwrap())
         .sum();
-    // Frames hold what was read and, beside it, a hash of each page: docs/format.md, Hashes of pages.
+    // Beside what was read, frames hold a hash of each page: docs/format.md, Hashes of pages.
     let read = report["bytes_read"].as_u64().unwrap();
     assert_eq!(raw, read + 32 + read / 4096 * 16);
     let stored: u64 = used

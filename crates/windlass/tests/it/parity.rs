@@ -334,7 +334,7 @@ fn the_documents_are_enough_to_rebuild_a_stripe() {
 }
 
 /// The holds that lie in these directories.
-pub fn holds(disks: &[String]) -> usize {
+fn holds(disks: &[String]) -> usize {
     let is_hold = |path: &PathBuf| path.extension().is_some_and(|end| end == "hold");
     devices(disks).iter().filter(|path| is_hold(path)).count()
 }
@@ -380,7 +380,7 @@ fn a_hold_lies_beside_parity_too_and_whoever_sees_only_that_keeps_the_set() {
 }
 
 /// The first digits of the id of a device's set.
-pub fn set_of(device: &Path) -> String {
+fn set_of(device: &Path) -> String {
     let name = device.file_name().unwrap().to_str().unwrap();
     let id = name.rsplit('-').next().unwrap();
     id[..8].to_owned()

@@ -1,0 +1,61 @@
+//! Links that are made while the server writes its checkpoint.
+//!
+//!   checkpoint ....................... --> list --> link what is new, unlink what is gone
+//!   list --> link what is there so far
+//!
+//! Under load a link costs more than all else that is done for a file, and the checkpoint is waited
+//! for anyhow. A file that the server removes meanwhile is no part of the snapshot; nor is one whose
+//! name belongs to another file by then.
+
+use windlass_postgres::{BracketFiles, ClusterFacts};
+
+use super::create::{HookRequest, has_late_links};
+use super::error::HookError;
+use super::links::Links;
+use super::taken::{Into, Known, Taken};
+
+/// Links that were made early.
+pub(super) struct Early {
+    pub(super) links: Links,
+    pub(super) known: Known,
+}
+
+/// Does some work, and meanwhile links the files of a cluster.
+pub(super) fn meanwhile<T>(
+    (cluster, number): (&ClusterFacts, u32),
+    request: &HookRequest<'_>,
+    work: impl FnOnce() -> Result<T, HookError>,
+) -> Result<(T, Early), HookError> {
+    let mut early = Early {
+        links: Links::new(&cluster.data_directory, number)?,
+        known: Known::new(),
+    };
+    let done = std::thread::scope(|scope| {
+        let linking = scope.spawn(|| early.link(cluster, request));
+        let done = work();
+        let linked = linking.join();
+        // What went wrong goes wrong again when the rest is linked, if it matters.
+        linked
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            .unwrap_or_default();
+        done
+    })?;
+    Ok((done, early))
+}
+
+impl Early {
+    fn link(&mut self, cluster: &ClusterFacts, request: &HookRequest<'_>) -> Result<(), HookError> {
+        let files = BracketFiles::of(cluster)?;
+        if !has_late_links(&files, request) {
+            Taken::pin(
+                &files,
+                &mut Into {
+                    links: &mut self.links,
+                    known: &mut self.known,
+                    page_bytes: cluster.block_bytes,
+                },
+            )?;
+        }
+        Ok(())
+    }
+}

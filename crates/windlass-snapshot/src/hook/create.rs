@@ -1,6 +1,7 @@
 //! Makes a snapshot: links, index, map, one store that makes it visible, and then what is small.
 //!
-//!   checkpoint, link --> list, link --> index --> publish --grace--> copies --> stop --> log, document
+//!   checkpoint, link --> list, link --> index --> publish --grace--> copies --> stop --> log
+//!          --> document
 //!
 //! Until the document is written and the entry is marked complete, the next controller undoes
 //! everything. So a creation that is killed leaves nothing that counts.
@@ -10,7 +11,7 @@ use std::path::Path;
 
 use windlass_engine::{Cancel, Progress};
 use windlass_image::layout::hook::Snapshot;
-use windlass_postgres::{BracketFiles, Cluster, DatabaseFacts};
+use windlass_postgres::{Bracket, BracketFiles, Cluster, DatabaseFacts};
 
 use super::atomic;
 use super::control::Control;
@@ -178,6 +179,22 @@ fn attempt(
     made
 }
 
+/// Waits for the checkpoint, and links meanwhile what is there so far.
+fn begun(
+    cluster: &mut Cluster,
+    request: &HookRequest<'_>,
+    (number, cancel): (u32, &Cancel),
+) -> Result<(Bracket, Early), HookError> {
+    let phase = "waiting for the start checkpoint";
+    request.progress.set_phase(phase);
+    let fast = request.start == HookStart::Checkpoint;
+    let facts = cluster.facts().clone();
+    let are_linked = |files: &BracketFiles| !has_late_links(files, request);
+    early::meanwhile((&facts, number), are_linked, || {
+        Ok(cluster.begin_bracket((request.label, fast), cancel)?)
+    })
+}
+
 /// Makes it through the backup API.
 fn bracketed(
     locked: &Locked<'_>,
@@ -186,15 +203,8 @@ fn bracketed(
     (number, cancel): (u32, &Cancel),
 ) -> Result<Attempt, HookError> {
     let step = |name| request.progress.set_phase(name);
-    step("waiting for the start checkpoint");
-    let fast = request.start == HookStart::Checkpoint;
-    let facts = cluster.facts().clone();
-    let begin = || Ok(cluster.begin_bracket((request.label, fast), cancel)?);
-    let (mut bracket, early) = early::meanwhile((&facts, number), request, begin)?;
-    let Early {
-        mut links,
-        mut known,
-    } = early;
+    let (mut bracket, early) = begun(cluster, request, (number, cancel))?;
+    let (mut links, mut known) = (early.links, early.known);
     step("listing files");
     let journal = Journal::begin(locked)?;
     let files = bracket.list()?;

@@ -4,12 +4,11 @@
 //!   list --> link what is there so far
 //!
 //! Under load a link costs more than all else that is done for a file, and the checkpoint is waited
-//! for anyhow. A file that the server removes meanwhile is no part of the snapshot; nor is one whose
-//! name belongs to another file by then.
+//! for anyhow. A file that the server removes meanwhile is no part of the snapshot; nor is one
+//! whose name belongs to another file by then.
 
 use windlass_postgres::{BracketFiles, ClusterFacts};
 
-use super::create::{HookRequest, has_late_links};
 use super::error::HookError;
 use super::links::Links;
 use super::taken::{Into, Known, Taken};
@@ -20,10 +19,10 @@ pub(super) struct Early {
     pub(super) known: Known,
 }
 
-/// Does some work, and meanwhile links the files of a cluster.
+/// Does some work, and meanwhile links the files of a cluster, if they are to be linked now.
 pub(super) fn meanwhile<T>(
     (cluster, number): (&ClusterFacts, u32),
-    request: &HookRequest<'_>,
+    are_linked: impl FnOnce(&BracketFiles) -> bool + Send,
     work: impl FnOnce() -> Result<T, HookError>,
 ) -> Result<(T, Early), HookError> {
     let mut early = Early {
@@ -31,7 +30,7 @@ pub(super) fn meanwhile<T>(
         known: Known::new(),
     };
     let done = std::thread::scope(|scope| {
-        let linking = scope.spawn(|| early.link(cluster, request));
+        let linking = scope.spawn(|| early.link(cluster, are_linked));
         let done = work();
         let linked = linking.join();
         // What went wrong goes wrong again when the rest is linked, if it matters.
@@ -44,9 +43,13 @@ pub(super) fn meanwhile<T>(
 }
 
 impl Early {
-    fn link(&mut self, cluster: &ClusterFacts, request: &HookRequest<'_>) -> Result<(), HookError> {
+    fn link(
+        &mut self,
+        cluster: &ClusterFacts,
+        are_linked: impl FnOnce(&BracketFiles) -> bool,
+    ) -> Result<(), HookError> {
         let files = BracketFiles::of(cluster)?;
-        if !has_late_links(&files, request) {
+        if are_linked(&files) {
             Taken::pin(
                 &files,
                 &mut Into {

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
-use windlass_engine::durable;
+use windlass_engine::{durable, read_regular_at_most};
 use windlass_image::layout::hook::SAVED_DIRECTORY;
 
 use super::control::Control;
@@ -25,6 +25,8 @@ use super::error::{HookError, HookIo};
 
 const NAME: &str = "homes";
 const PRIVATE_MODE: u32 = 0o600;
+/// A note is far smaller. The server's user can write it, and root reads it.
+const BYTES_MAX: u64 = 1024 * 1024;
 
 /// A directory with entries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,7 +157,7 @@ fn write(data: &Path, noted: &[Home]) -> Result<(), HookError> {
 
 fn read(data: &Path) -> Result<Vec<Home>, HookError> {
     let path = path_of(data);
-    match std::fs::read(&path) {
+    match read_regular_at_most(&path, BYTES_MAX) {
         Err(error) if durable::is_absent(&error) => Ok(Vec::new()),
         bytes => {
             let bytes = bytes.doing("read", &path)?;
@@ -206,6 +208,17 @@ mod tests {
             device,
             ..home.clone()
         }));
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+    fn a_pipe_in_the_place_of_the_note_is_an_error_and_no_wait() {
+        let place = tempfile::tempdir().unwrap();
+        let path = path_of(place.path());
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        assert!(read(place.path()).is_err());
     }
 
     #[test]

@@ -48,13 +48,26 @@ impl Place {
                 Entry::Snapshot(snapshot) => {
                     is_of_another(&snapshot.record().source.path, &self.database())
                 }
-                _ => false,
+                // It cannot say whose it is.
+                _ => place.has_one_of_another(&self.database())?,
             };
             if !is_of_another {
                 return Ok(Some(place));
             }
         }
         Ok(None)
+    }
+
+    /// Whether a snapshot here is of a database that is elsewhere.
+    fn has_one_of_another(&self, database: &Path) -> Result<bool, SnapshotError> {
+        for name in self.names()? {
+            if let Entry::Snapshot(snapshot) = self.entry(name)?
+                && is_of_another(&snapshot.record().source.path, database)
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Leaves the places in which nothing is any more. Call it without a lock.

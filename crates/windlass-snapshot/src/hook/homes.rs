@@ -211,7 +211,6 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
     fn a_pipe_in_the_place_of_the_note_is_an_error_and_no_wait() {
         let place = tempfile::tempdir().unwrap();
         let path = path_of(place.path());

@@ -34,9 +34,14 @@ impl Hook {
         let (tell, heard) = channel();
         let thread = std::thread::spawn(move || {
             for stream in listener.incoming() {
-                if tell.send(serve(stream.unwrap(), answer)).is_err() {
+                let mut stream = stream.unwrap();
+                if tell.send(serve(&stream)).is_err() {
                     return;
                 }
+                // Whoever has the answer may ask at once what was heard. Who hangs up early is not
+                // waited for.
+                let answered = stream.write_all(answer.as_bytes());
+                answered.unwrap_or_default();
             }
         });
         Self {
@@ -52,8 +57,8 @@ impl Hook {
     }
 }
 
-fn serve(mut stream: TcpStream, answer: &str) -> Heard {
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
+fn serve(stream: &TcpStream) -> Heard {
+    let mut reader = BufReader::new(stream);
     let (mut line, mut headers, mut length) = (String::new(), String::new(), 0);
     reader.read_line(&mut line).unwrap();
     loop {
@@ -71,15 +76,11 @@ fn serve(mut stream: TcpStream, answer: &str) -> Heard {
     let mut body = vec![0; length];
     reader.read_exact(&mut body).unwrap();
     let object = serde_json::from_slice(&body).unwrap();
-    let heard = Heard {
+    Heard {
         line,
         headers,
         object,
-    };
-    // Who hangs up early is not waited for.
-    let answered = stream.write_all(answer.as_bytes());
-    answered.unwrap_or_default();
-    heard
+    }
 }
 
 const TAKEN: &str = "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";

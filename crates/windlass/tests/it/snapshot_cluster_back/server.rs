@@ -1,6 +1,8 @@
 //! Reverts and the server: how it was started, and what becomes of it if the cluster does not go
 //! back.
 
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
 use super::subject::{Making, Subject};
@@ -127,7 +129,10 @@ fn a_server_has_its_own_limits_and_priority_after_a_revert() {
     subject.change();
     let old = first_process(&subject);
     let of_the_caller = inherited(&old);
+    // Root without CAP_SYS_RESOURCE, as in a container, may not do that to others.
+    let owner = std::fs::metadata(format!("/proc/{old}")).unwrap();
     let mut tool = std::process::Command::new("prlimit");
+    tool.uid(owner.uid()).gid(owner.gid());
     succeed(tool.args(["--pid", &old, "--nofile=700:900"]));
     // Everybody may be given less than the caller has.
     let more = |own: &str, by: i32| (own.parse::<i32>().unwrap() + by).to_string();

@@ -105,8 +105,8 @@ fn first_process(subject: &Subject) -> String {
     text.lines().next().unwrap().to_owned()
 }
 
-/// Soft and hard limit of open files, the nice value, and the score for the killer.
-fn inherited(process: &str) -> (Vec<String>, String, String) {
+/// Soft and hard limit of open files, and the nice value.
+fn inherited(process: &str) -> (Vec<String>, String) {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/{process}/{name}")).unwrap();
     let limits = read("limits");
     let files = limits
@@ -116,8 +116,7 @@ fn inherited(process: &str) -> (Vec<String>, String, String) {
     let stat = read("stat");
     let behind_name = stat.rsplit(") ").next().unwrap();
     let nice = behind_name.split(' ').nth(16).unwrap();
-    let score = read("oom_score_adj").trim().to_owned();
-    (words.map(str::to_owned).collect(), nice.to_owned(), score)
+    (words.map(str::to_owned).collect(), nice.to_owned())
 }
 
 /// Whoever types the command may have other limits, and another priority.
@@ -136,13 +135,12 @@ fn a_server_has_its_own_limits_and_priority_after_a_revert() {
     succeed(tool.args(["--pid", &old, "--nofile=700:900"]));
     // Everybody may be given less than the caller has.
     let more = |own: &str, by: i32| (own.parse::<i32>().unwrap() + by).to_string();
-    let (nice, score) = (more(&of_the_caller.1, 5), more(&of_the_caller.2, 200));
+    let nice = more(&of_the_caller.1, 5);
     let mut tool = std::process::Command::new("renice");
     succeed(tool.args(["-n", &nice, "-p", &old]));
-    std::fs::write(format!("/proc/{old}/oom_score_adj"), &score).unwrap();
     let expected = inherited(&old);
     assert_eq!(expected.0, ["700", "900"]);
-    assert_eq!((&expected.1, &expected.2), (&nice, &score));
+    assert_eq!(expected.1, nice);
     let word = format!("{conninfo}@then");
     subject.windlass(&["snapshot", "revert", &word, "--yes"]);
     let new = first_process(&subject);

@@ -275,13 +275,8 @@ impl BracketFiles {
     }
 
     /// How many there are: files, directories and links.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.listing.entries().len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Every file, directory and link, numbered in order from 0; and where each is.

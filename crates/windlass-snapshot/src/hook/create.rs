@@ -276,7 +276,7 @@ pub(super) fn begin_links(
 /// Whether the hook makes the links of so many files.
 pub(super) fn has_late_links(files: &BracketFiles, request: &HookRequest<'_>) -> bool {
     // A link outlives a power cut with its file; what the hook does later may not.
-    !request.durable && files.len() > request.links_max
+    !request.durable && files.count() > request.links_max
 }
 
 /// Writes the document. From then on the snapshot exists.

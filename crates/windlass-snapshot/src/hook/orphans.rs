@@ -69,22 +69,23 @@ impl Orphans {
         warn(self.in_doubt, "snapshots-elsewhere", &one, &many);
         warnings
     }
-}
 
-impl Orphans {
     /// Whether anything is gone, or may be.
     pub fn has_any(&self) -> bool {
         self.without_pages + self.without_directory + self.in_doubt > 0
     }
 
-    /// Why snapshots stay that have no directory, of one and of more.
-    fn doubts(&self) -> (String, String) {
+    /// The places that are not where they were; `None` if no such place is known.
+    pub fn moved(&self) -> Option<String> {
         let missing = self.missing.iter().map(|path| path.display().to_string());
         let missing: Vec<_> = missing.collect();
-        let why = match &missing[..] {
-            [] => "whether somebody removed it is not known".to_owned(),
-            missing => format!("{} is not where it was", missing.join(", ")),
-        };
+        (!missing.is_empty()).then(|| format!("{} is not where it was", missing.join(", ")))
+    }
+
+    /// Why snapshots stay that have no directory, of one and of more.
+    fn doubts(&self) -> (String, String) {
+        let unknown = || "whether somebody removed it is not known".to_owned();
+        let why = self.moved().unwrap_or_else(unknown);
         (
             format!("stays in the server, without a directory here: {why}"),
             format!("stay in the server, without directories here: {why}"),

@@ -96,10 +96,8 @@ fn missed(missed: &Orphans) -> Vec<String> {
     }
     if missed.in_doubt > 0 {
         let count = output::count(missed.in_doubt as u64, "snapshot");
-        let why = match &places(missed)[..] {
-            [] => "whether somebody removed that is not known".to_owned(),
-            places => format!("{} is not where it was", places.join(", ")),
-        };
+        let unknown = || "whether somebody removed that is not known".to_owned();
+        let why = missed.moved().unwrap_or_else(unknown);
         texts.push(format!(
             "the server has {count} without a directory here: {why} (snapshots-elsewhere)"
         ));

@@ -93,3 +93,95 @@ fn is_of_another(path: &Path, database: &Path) -> bool {
     // Where nothing is, there is no other one.
     path.canonicalize().is_ok_and(|path| path != database)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::directory::Locked;
+    use crate::record::tests::record;
+    use crate::record::{RECORD, Record, Source};
+
+    /// A database that was moved from `main` to `moved`. Another one is `main` now.
+    struct Moved {
+        directory: tempfile::TempDir,
+        place: Place,
+    }
+
+    impl Moved {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let at = directory.path().canonicalize().unwrap();
+            for name in ["main", "moved", "main.windlass-snapshots"] {
+                std::fs::create_dir(at.join(name)).unwrap();
+            }
+            let before = Place {
+                home: at.join("main.windlass-snapshots"),
+                before: Vec::new(),
+            };
+            let place = Place {
+                home: at.join("moved.windlass-snapshots"),
+                before: vec![before],
+            };
+            Self { directory, place }
+        }
+
+        /// What has this name in the place before.
+        fn at(&self, name: &str) -> PathBuf {
+            self.place.before[0].home.join(name)
+        }
+
+        /// Makes a snapshot there.
+        fn snapshot(&self, name: &str, of: &str) {
+            let database = self.directory.path().canonicalize().unwrap().join(of);
+            drop(Locked::create(&self.at(name)).unwrap());
+            let source = Source {
+                kind: "postgresql".to_owned(),
+                path: database,
+            };
+            let record = Record {
+                source,
+                ..record(name)
+            };
+            record.write(&self.at(name)).unwrap();
+        }
+
+        fn listed(&self) -> Vec<String> {
+            let entries = self.place.list().unwrap();
+            entries.iter().map(|it| it.name().to_owned()).collect()
+        }
+
+        fn remove(&self, name: &str) -> Result<(), SnapshotError> {
+            let name = SnapshotName::parse(name).unwrap();
+            self.place.remove(&name, &mut |_| {})
+        }
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+    fn what_cannot_say_whose_it_is_is_of_the_cluster_of_the_snapshots_beside_it() {
+        // Whoever drops one removes all that are unfinished.
+        let silent = ["unfinished", "damaged", "missing"];
+        for of in ["main", "moved"] {
+            let moved = Moved::new();
+            moved.snapshot("whole", of);
+            for name in ["damaged", "unfinished"] {
+                drop(Locked::create(&moved.at(name)).unwrap());
+            }
+            std::fs::write(moved.at("damaged").join(RECORD), "no record").unwrap();
+            std::os::unix::fs::symlink("/nowhere", moved.at("missing")).unwrap();
+            let is_ours = of == "moved";
+            let expected: &[&str] = match is_ours {
+                true => &["whole", "damaged", "missing", "unfinished"],
+                false => &[],
+            };
+            assert_eq!(moved.listed(), expected, "{of}");
+            for name in silent {
+                assert_eq!(moved.remove(name).is_ok(), is_ours, "{of}: {name}");
+                let is_there = moved.at(name).symlink_metadata().is_ok();
+                assert_eq!(is_there, !is_ours, "{of}: {name}");
+            }
+        }
+    }
+}

@@ -47,6 +47,8 @@ pub use create::{HookMade, HookRequest, HookStart, create};
 pub(crate) use durable::move_stamp;
 pub use error::HookError;
 pub(crate) use homes::{forget_home, homes_before};
+#[cfg(test)]
+pub(crate) use homes::{note as note_home, path_of as note_of_homes};
 pub use image::HookImage;
 pub(crate) use keeper::Keeper;
 pub use limits::HookLimits;

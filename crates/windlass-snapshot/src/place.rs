@@ -227,16 +227,19 @@ impl Place {
         name: &SnapshotName,
         removed: &mut dyn FnMut(&Path),
     ) -> Result<(), SnapshotError> {
-        let gone = match self.holder(name)? {
-            Some(holder) if !self.has_own(name) => holder.remove_own(name, removed),
-            _ => self.remove_own(name, removed),
+        let holder = match self.holder(name)? {
+            Some(holder) if !self.has_own(name) => holder,
+            _ => self,
         };
-        self.leave_before()?;
+        let gone = holder.remove_for(self, name, removed);
+        self.leave_before();
         gone
     }
 
-    fn remove_own(
+    /// Drops the snapshot of this name, which is here, for the database with this place.
+    fn remove_for(
         &self,
+        today: &Self,
         name: &SnapshotName,
         removed: &mut dyn FnMut(&Path),
     ) -> Result<(), SnapshotError> {
@@ -253,7 +256,7 @@ impl Place {
                 true => Ok(()),
                 false => self.remove_alone(name),
             });
-        self.remove_if_empty();
+        today.leave(self);
         drop(lock);
         gone
     }

@@ -112,7 +112,7 @@ pub(crate) fn homes_before(data: &Path, today: &Path) -> Result<Vec<PathBuf>, Ho
     Ok(there)
 }
 
-/// Forgets a directory that had entries, and is not there any more because they are gone.
+/// Forgets a directory that had entries, all of which are gone. Call it before the directory goes.
 pub(crate) fn forget_home(data: &Path, home: &Path) -> Result<(), HookError> {
     // Whoever makes a snapshot notes its home under this lock.
     let control = Control::open_any(data)?;

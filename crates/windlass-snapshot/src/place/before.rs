@@ -8,12 +8,16 @@
 //!
 //! Never does: show what is of another cluster, which has the old path now.
 
+use std::fs::File;
 use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+use windlass_engine::durable;
 
 use super::{Entry, Place};
 use crate::error::SnapshotError;
-use crate::hook;
 use crate::name::SnapshotName;
+use crate::{hook, numbers};
 
 /// The places that the database with this place had before.
 pub(super) fn places_of(place: &Place) -> Result<Vec<Place>, SnapshotError> {
@@ -71,20 +75,41 @@ impl Place {
     }
 
     /// Leaves the places in which nothing is any more. Call it without a lock.
-    pub(super) fn leave_before(&self) -> Result<(), SnapshotError> {
+    pub(super) fn leave_before(&self) {
         if self.before.is_empty() {
-            return Ok(());
+            return;
         }
         for place in self.before.iter().chain([self]) {
-            if place.home.is_dir() {
-                let _alone = place.make()?;
-                place.remove_if_empty();
+            // Another cluster may use it: that is so if this one is a copy. Whoever has the lock
+            // leaves the place, too.
+            if let Some(_alone) = place.lock_if_free() {
+                self.leave(place);
             }
         }
-        for place in self.before.iter().filter(|place| !place.home.exists()) {
-            hook::forget_home(&self.database(), &place.home)?;
+    }
+
+    /// Leaves a place of this database if nothing is in it. Call it under the lock of that place.
+    pub(super) fn leave(&self, place: &Self) {
+        // A place that is noted and gone counts as moved away. So it is forgotten first, and stays
+        // as it is if that is impossible now.
+        let is_left = self.before.is_empty()
+            || place.is_empty() && hook::forget_home(&self.database(), &place.home).is_ok();
+        if is_left {
+            place.remove_if_empty();
         }
-        Ok(())
+    }
+
+    /// Locks a place that is there, unless somebody else has the lock.
+    fn lock_if_free(&self) -> Option<File> {
+        let lock = File::open(&self.home).ok()?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
+        let is_there = durable::is_file_at(&lock, &self.home).unwrap_or(false);
+        is_there.then_some(lock)
+    }
+
+    fn is_empty(&self) -> bool {
+        numbers::forget_if_alone(&self.home);
+        std::fs::read_dir(&self.home).is_ok_and(|mut entries| entries.next().is_none())
     }
 }
 
@@ -103,7 +128,8 @@ mod tests {
     use crate::record::tests::record;
     use crate::record::{RECORD, Record, Source};
 
-    /// A database that was moved from `main` to `moved`. Another one is `main` now.
+    /// A database that was moved from `main` to `moved`. Another one is `main` now. Both places are
+    /// noted.
     struct Moved {
         directory: tempfile::TempDir,
         place: Place,
@@ -124,15 +150,31 @@ mod tests {
                 home: at.join("moved.windlass-snapshots"),
                 before: vec![before],
             };
-            Self { directory, place }
+            let moved = Self { directory, place };
+            hook::note_home(&moved.data(), &moved.place.before[0].home).unwrap();
+            moved
         }
 
-        /// What has this name in the place before.
+        fn data(&self) -> PathBuf {
+            self.place.database()
+        }
+
+        /// The places before that are noted and there.
+        fn noted(&self) -> Vec<PathBuf> {
+            hook::homes_before(&self.data(), &self.place.home).unwrap()
+        }
+
+        /// The place before.
+        fn old(&self) -> PathBuf {
+            self.place.before[0].home.clone()
+        }
+
+        /// What has this name there.
         fn at(&self, name: &str) -> PathBuf {
-            self.place.before[0].home.join(name)
+            self.old().join(name)
         }
 
-        /// Makes a snapshot there.
+        /// Makes a snapshot there, of a database.
         fn snapshot(&self, name: &str, of: &str) {
             let database = self.directory.path().canonicalize().unwrap().join(of);
             drop(Locked::create(&self.at(name)).unwrap());
@@ -183,5 +225,42 @@ mod tests {
                 assert_eq!(is_there, !is_ours, "{of}: {name}");
             }
         }
+    }
+
+    /// A copy of a cluster has the places of the original in its note.
+    #[test]
+    fn nobody_waits_for_the_lock_of_a_place_before() {
+        let moved = Moved::new();
+        let lock = moved.place.before[0].lock().unwrap();
+        assert!(moved.place.before[0].lock_if_free().is_none());
+        assert!(moved.remove("none").is_err());
+        assert!(moved.old().is_dir());
+        flock(&lock, FlockOperation::Unlock).unwrap();
+        assert!(moved.remove("none").is_err());
+        assert!(!moved.old().exists());
+    }
+
+    /// Killed in between, a place that is noted and gone would count as moved away.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+    fn a_place_is_forgotten_before_it_goes_and_stays_if_it_cannot_be() {
+        let moved = Moved::new();
+        for name in ["one", "two"] {
+            moved.snapshot(name, "moved");
+        }
+        let note = hook::note_of_homes(&moved.data());
+        let noted = std::fs::read(&note).unwrap();
+        moved.remove("one").unwrap();
+        assert_eq!(moved.noted(), [moved.old()]);
+        std::fs::write(&note, "broken").unwrap();
+        // The snapshot is gone, so this is no error.
+        moved.remove("two").unwrap();
+        assert!(moved.old().is_dir());
+        std::fs::write(&note, noted).unwrap();
+        moved.snapshot("three", "moved");
+        moved.remove("three").unwrap();
+        assert!(!moved.old().exists());
+        let left = std::fs::read(&note).unwrap();
+        assert_eq!(left, b"[]");
     }
 }

@@ -228,7 +228,7 @@ impl ClusterBack {
         let is_seen = keeper.as_ref().is_some_and(|it| it.has_seen(&bytes));
         if let Some(keeper) = keeper.filter(|_| !is_seen) {
             // What this revert tells the hook of pg_control would hide it from the next server.
-            keeper.lose_all();
+            keeper.lose_all()?;
         }
         match snapshot.record().method == Method::Hook && !is_seen {
             true => Err(SnapshotError::Lost {

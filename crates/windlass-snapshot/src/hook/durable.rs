@@ -20,8 +20,8 @@ use windlass_engine::durable;
 use windlass_engine::media::crc32c;
 use windlass_image::layout::hook::{
     FILE_WORDS, FileKey, Memory, PLACES_NAME, SAVED_DIRECTORIES_MAX, SAVED_DIRECTORY,
-    SAVED_HEADER_BYTES, STAMP_BYTES, STAMP_NAME, SavedDirectory, SavedHeader, Snapshot, Stamp,
-    is_durable, saved_name,
+    SAVED_HEADER_BYTES, SNAPSHOTS_MAX, STAMP_BYTES, STAMP_NAME, SavedDirectory, SavedHeader,
+    Snapshot, Stamp, is_durable, saved_name,
 };
 
 use super::control::key_of;
@@ -84,11 +84,29 @@ fn path_of(data: &Path, place: u32) -> PathBuf {
 pub(crate) fn removed(data: &Path, place: u32) -> Result<(), HookError> {
     let path = path_of(data, place);
     durable::if_there(std::fs::remove_file(&path)).doing("remove", &path)?;
-    durable::sync_parent(&path).doing("sync the directory of", &path)
+    // Whoever removed it before may not have synced the directory yet.
+    match durable::sync_parent(&path) {
+        Err(error) if durable::is_absent(&error) => Ok(()),
+        synced => synced.doing("sync the directory of", &path),
+    }
 }
 
-/// Does the same. If that is impossible, nothing on this disk can
-/// be changed, the source included.
+/// Removes the saved indexes of a snapshot and all older ones. Call it before they are lost: a
+/// power cut would bring back what has not all its pages any more.
+pub(crate) fn forget_from(data: &Path, newest: Option<Snapshot<'_>>) -> Result<(), HookError> {
+    let chain = std::iter::successors(newest, Snapshot::older).take(SNAPSHOTS_MAX as usize);
+    let mut saved = chain.filter(Snapshot::is_durable);
+    saved.try_for_each(|snapshot| removed(data, snapshot.index()))
+}
+
+/// The same for all snapshots.
+pub(crate) fn forget_all(data: &Path, memory: Memory<'_>) -> Result<(), HookError> {
+    let newest = memory.newest().checked_sub(1);
+    forget_from(data, newest.and_then(|index| Snapshot::at(memory, index)))
+}
+
+/// The same for one, where nobody can be told of an error. Whoever has to know that it is gone
+/// called `removed` before.
 pub(crate) fn forget(data: &Path, place: u32) {
     removed(data, place).unwrap_or_default();
 }

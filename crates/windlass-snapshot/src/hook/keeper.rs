@@ -80,13 +80,16 @@ impl Keeper {
             page: vec![0; memory.page_bytes() as usize],
             patience: Patience::default(),
             data: self.control.data(),
+            forgotten: Ok(()),
         };
         self.process.enter(memory, &mut Patience::default());
         for block in from / page..end {
             preserve(memory, &self.process, key, block, &mut copier);
         }
         self.process.leave(memory);
-        Ok(())
+        // A power cut would bring back a snapshot without the page that could not be kept.
+        let other = |error: HookError| std::io::Error::other(error.to_string());
+        copier.forgotten.map_err(other)
     }
 
     /// Gives a file another name before it is removed, if a snapshot needs the file and has no link
@@ -98,17 +101,19 @@ impl Keeper {
         };
         self.process.enter(memory, &mut Patience::default());
         let kept = graves::keep((path, relative), found.key, self.control.data());
+        let mut forgotten = Ok(());
         if let Err(error) = &kept {
             let fault = Fault {
                 cause: Cause::Name,
                 errno: error.raw_os_error().unwrap_or(0),
             };
             lose_unpinned(memory, found.key, fault, |index| {
-                durable::forget(self.control.data(), index);
+                let gone = durable::removed(self.control.data(), index);
+                forgotten = std::mem::replace(&mut forgotten, Ok(())).and(gone);
             });
         }
         self.process.leave(memory);
-        Ok(())
+        forgotten
     }
 
     /// Tells the hook what pg_control becomes, before it does: on disk, too, if a snapshot is to
@@ -135,11 +140,13 @@ impl Keeper {
     }
 
     /// Gives up every snapshot: somebody wrote without the hook.
-    pub(crate) fn lose_all(&self) {
+    pub(crate) fn lose_all(&self) -> Result<(), HookError> {
         let (cause, errno) = (Cause::Unseen, 0);
+        durable::forget_all(self.control.data(), self.control.memory())?;
         lose_all(self.control.memory(), Fault { cause, errno }, |index| {
             durable::forget(self.control.data(), index);
         });
+        Ok(())
     }
 
     /// Whether pg_control is what the hook saw last, and the files are as it left them. If not,
@@ -167,6 +174,8 @@ struct Copier<'a> {
     patience: Patience,
     /// The data directory.
     data: &'a Path,
+    /// Whether everything that was lost is forgotten.
+    forgotten: Result<(), HookError>,
 }
 
 impl Copier<'_> {
@@ -218,7 +227,8 @@ impl System for Copier<'_> {
     }
 
     fn forget(&mut self, index: u32) {
-        durable::forget(self.data, index);
+        let gone = durable::removed(self.data, index);
+        self.forgotten = std::mem::replace(&mut self.forgotten, Ok(())).and(gone);
     }
 
     fn now(&mut self) -> Option<u32> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use windlass_engine::media::saturated;
-use windlass_image::layout::hook::{Cause, Limits, Snapshot, end};
+use windlass_image::layout::hook::{Cause, Limits, Phase, Snapshot, end};
 
 use super::control::Control;
 use super::durable;
@@ -63,7 +63,13 @@ impl HookLimits {
     /// Ends a snapshot that is too old. The hook does it only when the server writes.
     pub(crate) fn end_by_age(control: &Control, snapshot: &Snapshot<'_>) {
         let until = i64::from(snapshot.limits().until);
-        if until != 0 && Timestamp::now().as_second() >= until {
+        let is_old = until != 0 && Timestamp::now().as_second() >= until;
+        // One that a power cut would bring back does not end.
+        let is_forgotten = || match snapshot.is_durable() && snapshot.state() == Phase::Active {
+            true => durable::removed(control.data(), snapshot.index()).is_ok(),
+            false => true,
+        };
+        if is_old && is_forgotten() {
             end(snapshot, Cause::Age, |index| {
                 durable::forget(control.data(), index);
             });

@@ -49,6 +49,7 @@ impl Control {
         // What is done now hides what was done before.
         if untouched::changed(self).is_some() {
             let (cause, errno) = (Cause::Changed, 0);
+            durable::forget_all(self.data(), self.memory())?;
             let forget = |index| durable::forget(self.data(), index);
             lose_all(self.memory(), Fault { cause, errno }, forget);
         }

@@ -165,6 +165,7 @@ fn without_pages(locked: &Locked<'_>) -> Result<usize, HookError> {
     let lost = locked.snapshots().filter(|it| it.state() == Phase::Active);
     let lost = lost.count();
     let (cause, errno) = (Cause::Store, 0);
+    durable::forget_all(locked.control().data(), memory)?;
     let forget = |index| durable::forget(locked.control().data(), index);
     lose_all(memory, Fault { cause, errno }, forget);
     waited(grace(memory, &mut Patience::default()))?;

@@ -101,7 +101,7 @@ pub(crate) fn take_out(locked: &Locked<'_>, number: u32) -> Result<(), HookError
     }
     if snapshot.is_durable() {
         // Before anything of it is freed, or a power cut would bring it back without that.
-        durable::forget(locked.control().data(), snapshot.index());
+        durable::removed(locked.control().data(), snapshot.index())?;
     }
     let memory = locked.memory();
     drain(&snapshot);

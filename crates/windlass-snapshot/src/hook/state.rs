@@ -81,6 +81,9 @@ pub fn give_up(directory: &Path) -> Result<(), HookError> {
         let locked = control.lock()?;
         let (cause, errno) = (Cause::Limit, 0);
         let fault = Fault { cause, errno };
+        let snapshot = Snapshot::numbered(locked.memory(), document.number);
+        let snapshot = snapshot.filter(|it| it.state() == Phase::Active);
+        durable::forget_from(control.data(), snapshot)?;
         lose_numbered(locked.memory(), document.number, fault, |index| {
             durable::forget(control.data(), index);
         });

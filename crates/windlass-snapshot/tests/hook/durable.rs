@@ -2,12 +2,14 @@
 //!
 //! Here the file systems lose nothing. `snapshot_power` of windlass cuts the power.
 
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
 use windlass_engine::media::crc32c;
-use windlass_image::layout::hook::FileKey;
+use windlass_image::layout::hook::{FileKey, SAVED_DIRECTORY, SNAPSHOTS_MAX, saved_name};
 use windlass_image::layout::{ENTRY_BYTES, Geometry, Slot, SlotEntry};
 use windlass_snapshot::hook::{self, HookError, HookImage};
 use windlass_testkit::postgres::{DEFAULT_BIN, PrivateCluster};
@@ -117,6 +119,32 @@ fn a_damaged_copy_that_the_source_does_not_have_loses_the_snapshot() {
     write(&source);
     source.crash_system();
     source.server.run();
+    assert_lost(&snapshot.directory);
+    hook::remove(&snapshot.directory).unwrap();
+}
+
+/// A power cut would bring it back without what it lacks by then.
+#[test]
+fn a_snapshot_that_cannot_be_forgotten_is_neither_dropped_nor_given_up() {
+    let source = source();
+    let snapshot = source.durable("one");
+    let before = sums(&snapshot.directory);
+    let place = source.server.data().join(SAVED_DIRECTORY);
+    let named = |index| place.join(OsStr::from_bytes(&saved_name(index)));
+    let saved = (0..SNAPSHOTS_MAX).map(named).find(|path| path.exists());
+    let saved = saved.unwrap();
+    let bytes = std::fs::read(&saved).unwrap();
+    std::fs::remove_file(&saved).unwrap();
+    // Nobody can remove that as a file.
+    std::fs::create_dir(&saved).unwrap();
+    assert!(hook::remove(&snapshot.directory).is_err());
+    assert!(hook::give_up(&snapshot.directory).is_err());
+    write(&source);
+    assert!(sums(&snapshot.directory) == before);
+    std::fs::remove_dir(&saved).unwrap();
+    std::fs::write(&saved, bytes).unwrap();
+    hook::give_up(&snapshot.directory).unwrap();
+    assert!(!saved.exists());
     assert_lost(&snapshot.directory);
     hook::remove(&snapshot.directory).unwrap();
 }

@@ -2,7 +2,8 @@
 //! of its snapshots.
 //!
 //! States are counted by looking at those that are there. A disk with some of them may not be
-//! mounted, so this file has the newest number as long as a snapshot is elsewhere.
+//! mounted, so this file has the newest number as long as a snapshot is elsewhere. If the data
+//! directory was moved, that snapshot may have its entry in a place before.
 
 use std::path::Path;
 
@@ -18,18 +19,22 @@ const BYTES_MAX: u64 = 32;
 /// Nobody goes back so often.
 const NUMBER_MAX: u32 = 1 << 30;
 
-/// The number after all others. `seen` is the newest of the states that are there. The place must
-/// be locked.
-pub(crate) fn next(home: &Path, seen: u32) -> Result<u32, SnapshotError> {
-    let path = home.join(NEWEST);
+/// The newest number that is noted in a place; 0 if none is.
+pub(crate) fn noted(home: &Path) -> u32 {
     // Nobody should be kept from going back by what somebody else put there.
-    let noted = read_regular_at_most(&path, BYTES_MAX).unwrap_or_default();
+    let noted = read_regular_at_most(home.join(NEWEST), BYTES_MAX).unwrap_or_default();
     let noted = str::from_utf8(&noted)
         .ok()
         .and_then(|text| text.trim().parse().ok());
-    let noted = noted.filter(|noted: &u32| *noted < NUMBER_MAX).unwrap_or(0);
-    let next = seen.max(noted).saturating_add(1);
-    if has_links(home)? {
+    noted.filter(|noted: &u32| *noted < NUMBER_MAX).unwrap_or(0)
+}
+
+/// The number after all others. `seen` is the newest of those that are there or noted. It is noted
+/// if a snapshot may be out of sight. The place must be locked.
+pub(crate) fn next(home: &Path, seen: u32, is_noted: bool) -> Result<u32, SnapshotError> {
+    let next = seen.saturating_add(1);
+    if is_noted {
+        let path = home.join(NEWEST);
         let text = next.to_string();
         durable::write(&path, text.as_bytes(), PRIVATE_MODE).doing("write", &path)?;
     }
@@ -37,7 +42,7 @@ pub(crate) fn next(home: &Path, seen: u32) -> Result<u32, SnapshotError> {
 }
 
 /// Whether a snapshot is elsewhere, so that it may be out of sight.
-fn has_links(home: &Path) -> Result<bool, SnapshotError> {
+pub(crate) fn has_links(home: &Path) -> Result<bool, SnapshotError> {
     for entry in std::fs::read_dir(home).doing("list", home)? {
         let entry = entry.doing("list", home)?;
         if entry.file_type().doing("inspect", home)?.is_symlink() {

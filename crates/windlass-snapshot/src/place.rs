@@ -25,7 +25,6 @@ use windlass_engine::durable;
 use crate::directory::{self, Locked};
 use crate::error::{Doing, SnapshotError};
 use crate::name::SnapshotName;
-use crate::numbers;
 use crate::record::Record;
 use crate::snapshot::Snapshot;
 use crate::undo::PENDING_STATE;
@@ -336,8 +335,7 @@ impl Place {
 
     /// Removes the directory of the place if nothing is in it. Call it under the lock.
     fn remove_if_empty(&self) {
-        // Without snapshots there are no states.
-        numbers::forget_if_alone(&self.home);
+        self.forget_numbers();
         // A directory that is not empty stays, and so does one that cannot be removed: it does no
         // harm.
         std::fs::remove_dir(&self.home).unwrap_or_default();

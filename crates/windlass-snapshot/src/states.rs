@@ -174,7 +174,8 @@ pub(crate) fn next_number(place: &Place) -> Result<UndoNumber, SnapshotError> {
         let states = UndoState::list(snapshot.path())?;
         seen = states.iter().map(|it| it.number().0).fold(seen, u32::max);
     }
-    numbers::next(place.home(), seen).map(UndoNumber)
+    let seen = place.homes().map(numbers::noted).fold(seen, u32::max);
+    numbers::next(place.home(), seen, place.has_links()?).map(UndoNumber)
 }
 
 /// Removes all but the newest states that can be brought back, and what is left of some that were
@@ -306,6 +307,42 @@ mod tests {
             fixture.place.remove(&name, &mut |_| {}).unwrap();
         }
         assert!(!fixture.place.home().exists());
+    }
+
+    /// The snapshot that is out of sight has its entry in the place before.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+    fn no_number_is_given_twice_after_the_data_directory_was_moved() {
+        let mut fixture = Fixture::new();
+        let at = |name: &str| fixture.directory.path().join(name);
+        let (disk, unmounted, moved) = (at("disk"), at("unmounted"), at("moved"));
+        std::fs::create_dir(&disk).unwrap();
+        fixture.snapshot_at(&disk.join("far"), "far", State::Kept);
+        std::os::unix::fs::symlink(disk.join("far"), fixture.path("far")).unwrap();
+        assert_eq!(fixture.keep("far"), 1);
+        std::fs::create_dir(&moved).unwrap();
+        crate::hook::note_home(&moved, fixture.place.home()).unwrap();
+        let before = std::mem::replace(&mut fixture.place, Place::beside(&moved).unwrap());
+        std::fs::create_dir(fixture.place.home()).unwrap();
+        std::fs::rename(&disk, &unmounted).unwrap();
+        fixture.snapshot("new", State::Kept);
+        assert_eq!(["new", "new"].map(|name| fixture.keep(name)), [2, 3]);
+        // The number does not go with the last snapshot of the place of today.
+        let remove = |fixture: &Fixture, name: &str| {
+            let name = crate::SnapshotName::parse(name).unwrap();
+            fixture.place.remove(&name, &mut |_| {}).unwrap();
+        };
+        remove(&fixture, "new");
+        fixture.snapshot("newer", State::Kept);
+        assert_eq!(fixture.keep("newer"), 4);
+        std::fs::rename(&unmounted, &disk).unwrap();
+        assert_eq!(fixture.numbers(), [1, 4]);
+        for name in ["far", "newer"] {
+            remove(&fixture, name);
+        }
+        for place in [&before, &fixture.place] {
+            assert!(!place.home().exists(), "{}", place.home().display());
+        }
     }
 
     #[test]

@@ -74,6 +74,31 @@ impl Place {
         Ok(false)
     }
 
+    /// Its directory, and those of the places before.
+    pub(crate) fn homes(&self) -> impl Iterator<Item = &Path> {
+        let before = self.before.iter().map(|place| place.home.as_path());
+        before.chain([self.home.as_path()])
+    }
+
+    /// Whether a snapshot of the database is elsewhere, so that it may be out of sight. The place
+    /// is locked, so its directory is there.
+    pub(crate) fn has_links(&self) -> Result<bool, SnapshotError> {
+        Ok(numbers::has_links(&self.home)? || self.has_links_before()?)
+    }
+
+    /// Whether one is elsewhere that has its entry in a place before.
+    pub(super) fn has_links_before(&self) -> Result<bool, SnapshotError> {
+        for place in &self.before {
+            for name in place.names()? {
+                let is_link = place.path(&name).is_symlink();
+                if is_link && self.holder(&name)?.is_some_and(|holder| holder == place) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
     /// Leaves the places in which nothing is any more. Call it without a lock.
     pub(super) fn leave_before(&self) {
         if self.before.is_empty() {
@@ -107,8 +132,15 @@ impl Place {
         is_there.then_some(lock)
     }
 
+    /// Forgets the numbers of states with the last snapshot: without that there are no states.
+    pub(super) fn forget_numbers(&self) {
+        if !self.has_links_before().unwrap_or(true) {
+            numbers::forget_if_alone(&self.home);
+        }
+    }
+
     fn is_empty(&self) -> bool {
-        numbers::forget_if_alone(&self.home);
+        self.forget_numbers();
         std::fs::read_dir(&self.home).is_ok_and(|mut entries| entries.next().is_none())
     }
 }

@@ -16,7 +16,7 @@ mod named;
 mod rotate;
 mod subject;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use windlass_snapshot::{Place, SnapshotName};
 
@@ -114,14 +114,20 @@ fn place(caller: &Caller, of: &SnapshotsOf) -> Result<Place, OperationError> {
 }
 
 fn place_of(caller: &Caller, subject: &Subject) -> Result<Place, OperationError> {
+    let (path, place) = found(caller, subject)?;
+    settle(caller, &path, &place)?;
+    Ok(place)
+}
+
+/// The database, and the place of its snapshots. The process becomes the owner of the database.
+fn found(caller: &Caller, subject: &Subject) -> Result<(PathBuf, Place), OperationError> {
     subject.become_owner(caller)?;
     let path = subject.path()?;
     let place = Place::beside(&path)?;
     if let Subject::Gone(path) = subject {
         caller.tell(&Notice::DatabaseGone(path));
     }
-    settle(caller, &path, &place)?;
-    Ok(place)
+    Ok((path, place))
 }
 
 /// Finishes or undoes a revert of a cluster that was cut off.

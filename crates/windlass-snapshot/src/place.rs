@@ -38,6 +38,8 @@ const ATTEMPTS: u32 = 8;
 pub struct Place {
     home: PathBuf,
     before: Vec<Place>,
+    /// Why not all places before are known.
+    unseen: Option<String>,
 }
 
 /// What has a name in a place.
@@ -95,12 +97,24 @@ impl Place {
     /// the database is gone.
     pub fn beside(database: &Path) -> Result<Self, SnapshotError> {
         let home = beside::home_of(database).doing("find", database)?;
-        let mut place = Self {
+        let mut place = Self::at(home);
+        let (before, unseen) = before::places_of(&place);
+        place.before = before;
+        place.unseen = unseen.map(|error| error.to_string());
+        Ok(place)
+    }
+
+    fn at(home: PathBuf) -> Self {
+        Self {
             home,
             before: Vec::new(),
-        };
-        place.before = before::places_of(&place)?;
-        Ok(place)
+            unseen: None,
+        }
+    }
+
+    /// Why there may be snapshots that a list does not have; `None` if there are none.
+    pub fn unseen(&self) -> Option<&str> {
+        self.unseen.as_deref()
     }
 
     /// Its directory, which need not exist.
@@ -165,6 +179,8 @@ impl Place {
         elsewhere: Option<&Path>,
         removed: &mut dyn FnMut(&Path),
     ) -> Result<Reserved, SnapshotError> {
+        // The name may be taken where nobody can look.
+        self.check_seen()?;
         let lock = self.make()?;
         let reserved = self.reserve_alone(name, elsewhere, removed);
         if reserved.is_err() {
@@ -384,6 +400,10 @@ impl Place {
     }
 
     fn unknown(&self, name: &SnapshotName) -> SnapshotError {
+        // It may be where nobody can look.
+        if let Err(error) = self.check_seen() {
+            return error;
+        }
         // The name is what matters. Without a list there is no advice.
         let known = self.list().unwrap_or_default();
         SnapshotError::Unknown {

@@ -1,11 +1,13 @@
 //! The snapshots of a database, as a list shows them.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use windlass_snapshot::hook::{self, HookState, Orphans};
 use windlass_snapshot::{Entry, Record, SnapshotError, State, Undo};
 
 use super::SnapshotsOf;
+use super::subject::Subject;
 use crate::caller::Caller;
 use crate::ending::Ending;
 use crate::error::OperationError;
@@ -86,12 +88,14 @@ pub struct Listing {
     pub undo: Vec<Undo>,
     /// PostgreSQL: snapshots that the server still has, and whose directories are not there.
     pub missed: Orphans,
+    /// Why there may be more: what could not be looked at.
+    pub unseen: Vec<String>,
 }
 
 impl Listing {
     /// How the list ends.
     pub fn ending(&self) -> Ending {
-        let missed = match self.missed.has_any() {
+        let missed = match self.missed.has_any() || !self.unseen.is_empty() {
             true => Ending::Warnings,
             false => Ending::Done,
         };
@@ -111,11 +115,25 @@ fn worse(one: Ending, other: Ending) -> Ending {
 
 /// The snapshots of a database, and what reverts to them overwrote.
 pub fn list(caller: &Caller, of: &SnapshotsOf) -> Result<Listing, OperationError> {
-    let place = super::place(caller, of)?;
+    let subject = Subject::resolve(&of.database, of.name.as_deref())?;
+    let (path, place) = super::found(caller, &subject)?;
+    let mut unseen = Vec::new();
+    match std::fs::read_dir(&path) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            unseen.push(format!("read {}: {error}", path.display()));
+        }
+        _ => super::settle(caller, &path, &place)?,
+    }
     let entries = place.list()?;
-    let missed = hook::missed(&place.database(), place.home()).map_err(SnapshotError::from)?;
+    unseen.extend(place.unseen().map(str::to_owned));
+    let missed = hook::missed(&place.database(), place.home()).unwrap_or_else(|error| {
+        unseen.push(error.to_string());
+        Orphans::default()
+    });
+    unseen.dedup();
     Ok(Listing {
         missed,
+        unseen,
         snapshots: entries.into_iter().map(Listed::new).collect(),
         undo: windlass_snapshot::undo_states(&place)?,
     })

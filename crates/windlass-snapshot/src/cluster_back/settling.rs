@@ -104,6 +104,9 @@ impl ClusterBack {
 /// every snapshot must be seen: what was kept may be in one whose disk is not mounted, and without
 /// it nobody knows which pages were overwritten.
 fn pending_of(place: &Place, is_cut_off: bool) -> Result<Vec<PathBuf>, SnapshotError> {
+    if is_cut_off {
+        place.check_seen()?;
+    }
     let mut found = Vec::new();
     for entry in place.list()? {
         match entry {

@@ -19,17 +19,32 @@ use crate::error::SnapshotError;
 use crate::name::SnapshotName;
 use crate::{hook, numbers};
 
-/// The places that the database with this place had before.
-pub(super) fn places_of(place: &Place) -> Result<Vec<Place>, SnapshotError> {
-    let homes = hook::homes_before(&place.database(), &place.home)?;
-    let before = homes.into_iter().map(|home| Place {
-        home,
-        before: Vec::new(),
-    });
-    Ok(before.collect())
+/// The places that the database with this place had before, and why not all of them are known:
+/// the note of them, or one of them, cannot be read.
+pub(super) fn places_of(place: &Place) -> (Vec<Place>, Option<SnapshotError>) {
+    let homes = match hook::homes_before(&place.database(), &place.home) {
+        Ok(homes) => homes,
+        Err(error) => return (Vec::new(), Some(error.into())),
+    };
+    let (mut places, mut unseen) = (Vec::new(), None);
+    for place in homes.into_iter().map(Place::at) {
+        match place.names() {
+            Ok(_) => places.push(place),
+            Err(error) => unseen = Some(error),
+        }
+    }
+    (places, unseen)
 }
 
 impl Place {
+    /// Fails if not all places before are known.
+    pub(crate) fn check_seen(&self) -> Result<(), SnapshotError> {
+        match &self.unseen {
+            None => Ok(()),
+            Some(_) => places_of(self).1.map_or(Ok(()), Err),
+        }
+    }
+
     /// What has a name in a place that the database had before. Where one name is in more places,
     /// the newest place counts.
     pub(super) fn list_before(&self) -> Result<Vec<Entry>, SnapshotError> {
@@ -174,14 +189,8 @@ mod tests {
             for name in ["main", "moved", "main.windlass-snapshots"] {
                 std::fs::create_dir(at.join(name)).unwrap();
             }
-            let before = Place {
-                home: at.join("main.windlass-snapshots"),
-                before: Vec::new(),
-            };
-            let place = Place {
-                home: at.join("moved.windlass-snapshots"),
-                before: vec![before],
-            };
+            let mut place = Place::at(at.join("moved.windlass-snapshots"));
+            place.before = vec![Place::at(at.join("main.windlass-snapshots"))];
             let moved = Self { directory, place };
             hook::note_home(&moved.data(), &moved.place.before[0].home).unwrap();
             moved
@@ -257,6 +266,35 @@ mod tests {
                 assert_eq!(is_there, !is_ours, "{of}: {name}");
             }
         }
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+    fn a_damaged_note_keeps_nobody_from_what_is_found() {
+        let moved = Moved::new();
+        moved.snapshot("before", "moved");
+        let place = Place::beside(&moved.data()).unwrap();
+        assert_eq!((place.list().unwrap().len(), place.unseen()), (1, None));
+        std::fs::create_dir(place.home()).unwrap();
+        let path = place.home().join("today");
+        drop(Locked::create(&path).unwrap());
+        record("today").write(&path).unwrap();
+        std::fs::write(hook::note_of_homes(&moved.data()), "broken").unwrap();
+        let place = Place::beside(&moved.data()).unwrap();
+        assert_eq!(place.list().unwrap().len(), 1);
+        assert!(place.unseen().unwrap().contains("homes"));
+        let [today, other] = ["today", "before"].map(|name| SnapshotName::parse(name).unwrap());
+        place.find(&today).unwrap();
+        // Nobody knows whether it is there.
+        for error in [
+            place.find(&other).unwrap_err(),
+            place.remove(&other, &mut |_| {}).unwrap_err(),
+            place.reserve(&other, None, &mut |_| {}).unwrap_err(),
+        ] {
+            assert!(matches!(error, SnapshotError::Hook(_)), "{error}");
+        }
+        place.remove(&today, &mut |_| {}).unwrap();
+        assert!(!path.exists());
     }
 
     /// A copy of a cluster has the places of the original in its note.

@@ -286,6 +286,31 @@ fn a_snapshot_of_the_place_before_is_reverted_to_and_dropped_by_its_name() {
     assert!(!Path::new(&today).exists());
 }
 
+/// The note of where the entries are cannot be read.
+#[test]
+fn a_damaged_note_is_a_warning_of_the_list_and_keeps_no_snapshot_from_use() {
+    let source = Orphaned::new();
+    source.create(0, "one");
+    let rows = source.rows();
+    source.write();
+    let note = source.cluster.data().join("pg_subtrans/windlass/homes");
+    std::fs::write(&note, "broken").unwrap();
+    let listed = source.snapshot(3, "list", &[]);
+    assert!(listed.contains("one "), "{listed}");
+    assert_eq!(listed.matches("(snapshots-unseen)").count(), 1, "{listed}");
+    assert!(listed.contains(&note.display().to_string()), "{listed}");
+    let listed = source.snapshot(3, "list", &["--json"]);
+    assert!(listed.contains("\"unseen\":[\"read "), "{listed}");
+    // The name may be taken, and the server may need what nobody finds.
+    source.create(1, "two");
+    source.snapshot(1, "disable", &[]);
+    let word = format!("{}@one", source.cluster.conninfo());
+    run(&source.scratch, 0, &["snapshot", "revert", &word, "--yes"]);
+    assert_eq!(source.rows(), rows);
+    source.snapshot(0, "drop", &["one"]);
+    source.assert_nothing_left();
+}
+
 /// The place of the snapshots is not where it was. Somebody may bring it back.
 #[test]
 fn snapshots_whose_place_was_moved_away_stay_until_it_is_back() {

@@ -34,6 +34,7 @@ pub fn run(global: &Global, arguments: &SnapshotList) -> Result<Code, Failure> {
                 "removed": missed.without_directory + missed.without_pages,
                 "elsewhere": missed.in_doubt,
                 "places": places(missed),
+                "unseen": found.unseen,
             });
             let document = json!({"snapshots": all, "undo": undo, "missed": missed});
             output::line(&document.to_string());
@@ -42,6 +43,11 @@ pub fn run(global: &Global, arguments: &SnapshotList) -> Result<Code, Failure> {
     }
     for text in missed(&found.missed) {
         output::note(&format!("warning: {text}"));
+    }
+    for why in &found.unseen {
+        output::note(&format!(
+            "warning: there may be snapshots that are not in the list: {why} (snapshots-unseen)"
+        ));
     }
     Ok(found.ending().into())
 }

@@ -24,7 +24,7 @@ use super::durable;
 use super::error::{HookError, HookIo};
 use super::homes::Homes;
 use super::locked::Locked;
-use super::record::{CONTENT, Document};
+use super::record::{CONTENT, Document, boot};
 use super::remove::{take_out, waited};
 use super::store::PreservedPages;
 
@@ -203,15 +203,15 @@ fn without_directory(
 }
 
 /// The numbers of the snapshots of this memory that have a directory. `None` if one cannot be
-/// looked into, or if there are as many directories as snapshots (`count`): the document of a large
-/// cluster takes long to read.
+/// looked into, or if there are as many directories of this memory as snapshots (`count`), and no
+/// others.
 fn known(
     control: &Control,
     count: usize,
     homes: &Homes,
 ) -> Result<Option<BTreeSet<u32>>, HookError> {
     let mut numbers = BTreeSet::new();
-    let inode = control.inode()?;
+    let (boot, inode) = (boot()?, control.inode()?);
     let mut all = Vec::new();
     for home in &homes.there {
         match directories(home)? {
@@ -219,14 +219,18 @@ fn known(
             None => return Ok(None),
         }
     }
-    if all.len() == count {
+    let is_from = |directory: &PathBuf| Document::is_from(directory, (boot.as_str(), inode));
+    if all.len() == count && all.iter().all(is_from) {
         return Ok(None);
     }
     for directory in all {
         let Ok(document) = Document::read(&directory) else {
             return Ok(None);
         };
-        let is_of_this = |it: &Document| it.durable.is_some() || it.control_inode == inode;
+        let is_of_this = |it: &Document| match &it.durable {
+            Some(durable) => durable.is_in(control.memory(), it.number),
+            None => it.boot == boot && it.control_inode == inode,
+        };
         numbers.extend(document.filter(is_of_this).map(|it| it.number));
     }
     Ok(Some(numbers))

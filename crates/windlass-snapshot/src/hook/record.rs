@@ -27,6 +27,10 @@ const VERSION: u32 = 1;
 const PRIVATE_MODE: u32 = 0o600;
 /// Longest document or table: some millions of files.
 const BYTES_MAX: u64 = 1 << 30;
+/// The beginning of a document, with two paths.
+const HEAD_BYTES: u64 = 64 << 10;
+/// What comes after it. No text has this inside: a quote in a text has a backslash before it.
+const HEAD_END: &[u8] = b",\"links\":";
 
 /// Where the bytes of a file are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,7 +121,36 @@ pub(crate) struct Document {
     pub(crate) durable: Option<Durable>,
 }
 
+/// The beginning of the document: which memory the snapshot is in.
+#[derive(Deserialize)]
+struct Head {
+    boot: String,
+    control_inode: u64,
+}
+
+impl Head {
+    /// `None` if it is not there, or not as this version writes it.
+    fn read(directory: &Path) -> Option<Self> {
+        let file = File::open(directory.join(DOCUMENT)).ok()?;
+        let mut bytes = Vec::new();
+        file.take(HEAD_BYTES).read_to_end(&mut bytes).ok()?;
+        let mut parts = bytes.windows(HEAD_END.len());
+        let end = parts.position(|part| part == HEAD_END)?;
+        bytes.truncate(end);
+        bytes.push(b'}');
+        serde_json::from_slice(&bytes).ok()
+    }
+}
+
 impl Document {
+    /// Whether the snapshot in a directory was made in this memory, during this start of the
+    /// system. Only the beginning of the document is read, because all of it takes long for a large
+    /// cluster.
+    pub(crate) fn is_from(directory: &Path, (boot, control_inode): (&str, u64)) -> bool {
+        let head = Head::read(directory);
+        head.is_some_and(|head| head.boot == boot && head.control_inode == control_inode)
+    }
+
     /// The document of a snapshot that was just made.
     pub(crate) fn new(
         number: u32,

@@ -286,6 +286,27 @@ fn a_snapshot_of_the_place_before_is_reverted_to_and_dropped_by_its_name() {
     assert!(!Path::new(&today).exists());
 }
 
+/// That one is in no memory any more, and its number was given again.
+#[test]
+fn a_directory_of_an_earlier_start_of_the_system_hides_no_removed_one() {
+    let source = Orphaned::new();
+    for name in ["one", "two"] {
+        source.create(0, name);
+    }
+    let old = source.home().join("old");
+    copied(&source.home().join("one"), &old);
+    let path = old.join("hook/hook.json");
+    let document = std::fs::read_to_string(&path).unwrap();
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let earlier = document.replacen(boot.trim(), "an earlier start", 1);
+    assert_ne!(earlier, document);
+    std::fs::write(&path, earlier).unwrap();
+    std::fs::remove_dir_all(source.home().join("two")).unwrap();
+    source.assert_listed_as_gone(1);
+    let made = source.create(3, "three");
+    assert!(made.contains("an older snapshot is dropped"), "{made}");
+}
+
 /// The note of where the entries are cannot be read.
 #[test]
 fn a_damaged_note_is_a_warning_of_the_list_and_keeps_no_snapshot_from_use() {

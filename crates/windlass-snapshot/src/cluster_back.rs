@@ -52,6 +52,8 @@ use writing::Writing;
 const ASIDE: &str = "global/pg_control.windlass-revert-under-way";
 /// A standby follows its primary and cannot go back alone.
 const STANDBY: &str = "standby.signal";
+/// A server with this file is to become another state by itself. A revert makes one of its own.
+const RECOVERY: &str = "recovery.signal";
 const LABEL: &str = "backup_label";
 
 /// What became of a revert that was cut off.
@@ -102,6 +104,9 @@ impl ClusterBack {
         let path = self.data.clone();
         if self.data.join(STANDBY).exists() {
             return Err(SnapshotError::Standby { path });
+        }
+        if self.data.join(RECOVERY).exists() && !Self::is_cut_off(&self.data) {
+            return Err(SnapshotError::Recovering { path });
         }
         match self.server.is_first_process() {
             true => Err(SnapshotError::FirstProcess { path }),

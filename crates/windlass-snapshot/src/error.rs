@@ -112,6 +112,12 @@ pub enum SnapshotError {
         /// The data directory.
         path: PathBuf,
     },
+    /// Somebody has it recover from archived log.
+    #[error("the cluster in {} is to recover: it has the file recovery.signal", path.display())]
+    Recovering {
+        /// The data directory.
+        path: PathBuf,
+    },
     /// The system would end with the server.
     #[error("the server on {} is the first process of its container: the container ends with it", path.display())]
     FirstProcess {

@@ -76,6 +76,10 @@ fn of_states(error: &SnapshotError) -> Option<String> {
             "Put a snapshot back: windlass snapshot revert DATABASE@NAME. `windlass snapshot list \
              DATABASE` shows their names."
         }
+        SnapshotError::Recovering { .. } => {
+            "Let the server recover to its end, so that it removes that file, and type the command \
+             again."
+        }
         SnapshotError::Beside { .. } => {
             "SQLite would write it into the file that is put back. It may hold the last \
              transactions of the old file: move it away, and type the command again."

@@ -414,3 +414,25 @@ fn snapshots_that_a_revert_may_end_or_ends_by_their_limits_are_named() {
     let listed = run(&subject.scratch, 3, &["snapshot", "list", &conninfo]);
     assert_eq!(listed.matches("lost: ").count(), 1, "{listed}");
 }
+
+/// A revert has a file of the same name for its own recovery, and removes it at its end.
+#[test]
+fn a_cluster_that_is_to_recover_is_not_reverted_and_its_server_goes_on() {
+    let subject = Subject::new(None, false);
+    let conninfo = subject.cluster.conninfo();
+    subject.windlass(&["snapshot", "create", &conninfo, "then", "--method", "copy"]);
+    let before = subject.rows();
+    subject.change();
+    let after = subject.rows();
+    let signal = subject.cluster.data().join("recovery.signal");
+    std::fs::write(&signal, "").unwrap();
+    let word = format!("{conninfo}@then");
+    let revert = ["snapshot", "revert", &word, "--yes"];
+    let refused = run(&subject.scratch, 1, &revert);
+    assert!(refused.contains("is to recover"), "{refused}");
+    assert!(signal.exists());
+    assert_eq!(subject.rows(), after);
+    std::fs::remove_file(&signal).unwrap();
+    subject.windlass(&revert);
+    assert_eq!(subject.rows(), before);
+}

@@ -235,8 +235,9 @@ pub(crate) fn record_of(
     }
 }
 
-/// Decides about what a killed revert left, if one did. The database is locked for that.
-pub fn settle(place: &Place, database: &Database, cancel: &Cancel) -> Result<(), SnapshotError> {
+/// Decides about what a killed revert left, if one did. The database is locked for that. Returns
+/// whether SQLite first rolled back the transaction of a process that had ended within it.
+pub fn settle(place: &Place, database: &Database, cancel: &Cancel) -> Result<bool, SnapshotError> {
     let page_bytes = || -> Result<Option<u32>, SnapshotError> {
         let records = place.list()?.into_iter().filter_map(|entry| match entry {
             Entry::Snapshot(snapshot) => overwritten::pending(snapshot.path()).transpose(),
@@ -246,14 +247,16 @@ pub fn settle(place: &Place, database: &Database, cancel: &Cancel) -> Result<(),
         Ok(first.map(|record| record.page_bytes))
     };
     if page_bytes()?.is_none() {
-        return Ok(());
+        return Ok(false);
     }
     // Whoever had the lock may be the one whose revert that was.
     let _alone = place.lock()?;
-    match page_bytes()? {
-        Some(page_bytes) => settle_all(place, &database.begin_overwrite(page_bytes, cancel)?),
-        None => Ok(()),
-    }
+    let Some(page_bytes) = page_bytes()? else {
+        return Ok(false);
+    };
+    let overwrite = database.begin_overwrite(page_bytes, cancel)?;
+    settle_all(place, &overwrite)?;
+    Ok(overwrite.found_hot_journal())
 }
 
 /// Decides about everything that killed reverts left.

@@ -44,6 +44,8 @@ pub struct BackPlan {
     pub limited: Vec<String>,
     /// All that can be read.
     kept: Vec<String>,
+    /// Whether SQLite rolled back a transaction already.
+    rolled_back: bool,
     place: Place,
     what: What,
 }
@@ -139,6 +141,8 @@ struct Opened {
     database: PathBuf,
     place: Place,
     what: What,
+    /// Whether SQLite rolled back a transaction while the end of a killed revert was decided.
+    rolled_back: bool,
 }
 
 /// Finds the database and its snapshots. The process becomes the owner of the database.
@@ -148,10 +152,11 @@ fn open(caller: &Caller, of: &SnapshotsOf) -> Result<Opened, OperationError> {
     subject.become_owner(caller)?;
     let database = subject.path()?;
     let place = Place::beside(&database)?;
+    let mut rolled_back = false;
     let what = match subject {
         Subject::Live(DatabaseName::Sqlite(_)) => {
             let cancel = Cancel::new();
-            windlass_snapshot::settle(&place, &Database::open(&database)?, &cancel)?;
+            rolled_back = windlass_snapshot::settle(&place, &Database::open(&database)?, &cancel)?;
             What::Sqlite
         }
         Subject::Gone(_) => What::Gone,
@@ -166,6 +171,7 @@ fn open(caller: &Caller, of: &SnapshotsOf) -> Result<Opened, OperationError> {
         database,
         place,
         what,
+        rolled_back,
     })
 }
 
@@ -179,6 +185,7 @@ impl BackPlan {
             database,
             place,
             what,
+            rolled_back,
         } = opened;
         let others: Vec<_> = snapshots(&place)?
             .filter(|other| other.record().state == State::Kept)
@@ -200,6 +207,7 @@ impl BackPlan {
             }),
             limited,
             kept: names(&|_| true),
+            rolled_back,
             database,
             snapshot,
             undo,
@@ -281,8 +289,10 @@ impl BackPlan {
             }
         };
         drop((watched, operation));
+        let mut reverted = reverted?;
+        reverted.rolled_back |= self.rolled_back;
         Ok(BackOutcome {
-            reverted: reverted?,
+            reverted,
             took: began.elapsed(),
             lost: self.lost()?,
         })

@@ -151,6 +151,39 @@ fn an_undo_of_a_state_that_cannot_be_read_names_the_next_older_one() {
     assert_eq!(ledger.check(&ledger.path), 40);
 }
 
+/// What a killed revert left is decided first, and SQLite rolls the transaction back for that.
+#[test]
+fn a_transaction_that_is_rolled_back_before_the_revert_begins_is_told() {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let spec = LedgerSpec {
+        journal: Journal::Delete,
+        accounts: 300,
+        ..LedgerSpec::default()
+    };
+    let ledger = CommitLedger::create(&place.path().join("shop.db"), spec);
+    ledger.commit(1, 20);
+    let database = ledger.path.to_str().unwrap();
+    let made = done(&["snapshot", "create", database, "then"]);
+    let word = format!("{database}@then");
+    let revert = ["snapshot", "revert", &word, "--yes"];
+    ledger.commit(21, 40);
+    done(&revert);
+    ledger.commit(21, 40);
+    let kept = Path::new(made["place"].as_str().unwrap()).join("undo.1");
+    std::fs::rename(&kept, kept.with_file_name("undo.pending")).unwrap();
+    let mut writer = ledger.shell();
+    let changes = "UPDATE account SET balance = -1 WHERE id < 300;";
+    writer.run(&format!("PRAGMA cache_size=2; BEGIN; {changes}"));
+    writer.kill();
+    let journal = ledger.path.with_extension("db-journal");
+    assert!(journal.metadata().unwrap().len() > 0);
+    let went = done(&revert);
+    assert_eq!(went["transaction_rolled_back"], true, "{went}");
+    assert_eq!(ledger.check(&ledger.path), 20);
+    let went = done(&["snapshot", "undo", database, "--yes"]);
+    assert_eq!(went["transaction_rolled_back"], false, "{went}");
+}
+
 #[test]
 fn a_person_at_a_terminal_is_asked() {
     let place = tempfile::tempdir_in("/var/tmp").unwrap();

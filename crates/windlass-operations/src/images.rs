@@ -1,5 +1,5 @@
-//! What the word IMAGE means: a set, a data directory or a SQLite file. Each can be read as an
-//! image.
+//! What the word IMAGE means: a set, a server of this machine, a data directory or a SQLite file.
+//! Each can be read as an image.
 //!
 //! The directory of a running PostgreSQL server is read while the server writes, so that image has
 //! no single moment. A SQLite file is read under a read transaction, so its image has one.
@@ -12,10 +12,11 @@ use windlass_engine::media::{Facts, FileEntry, FileFlags, FileKind, FileNo, File
 use windlass_image::{
     Checksummed, DirectoryImage, Image, ImageError, ImageStatistics, SetImage, SetImageOptions,
 };
-use windlass_postgres::Control;
+use windlass_postgres::{Cluster, Control};
 use windlass_sqlite::{Database, PinnedReader, PinnedState};
 
 use crate::caller::{Caller, ProcessUse};
+use crate::database::DatabaseName;
 use crate::error::OperationError;
 use crate::places::{self, Configured, SetChoice, SetRequest};
 use crate::privilege;
@@ -42,7 +43,7 @@ pub enum ImageKind {
 /// What names an image.
 #[derive(Clone, Debug, Default)]
 pub struct ImageRequest {
-    /// The word: a set, a data directory or a SQLite file.
+    /// The word: a set, a connection string, a data directory or a SQLite file.
     pub place: PathBuf,
     /// Which set of a directory, if the word itself does not say it.
     pub choice: SetChoice,
@@ -90,6 +91,9 @@ impl OpenImage {
         if let Some(snapshot) = SnapshotImage::find(caller, place, &request.configured)? {
             return Self::snapshot(place, &snapshot);
         }
+        if let Some(conninfo) = connection_string(place) {
+            return Self::server(place, conninfo, caller.process);
+        }
         Self::set(caller, request)
     }
 
@@ -124,7 +128,18 @@ impl OpenImage {
     /// Whether the word names a database itself, and not a set of it.
     pub fn is_live(place: &Path) -> bool {
         let is_sqlite = || place.is_file() && windlass_sqlite::is_sqlite(place).unwrap_or(false);
-        place.join("PG_VERSION").is_file() || is_sqlite()
+        place.join("PG_VERSION").is_file() || is_sqlite() || connection_string(place).is_some()
+    }
+
+    /// The data directory of a server, which says where that is.
+    fn server(place: &Path, conninfo: &str, process: ProcessUse) -> Result<Self, OperationError> {
+        DatabaseName::Postgres(conninfo.to_owned()).become_owner(process)?;
+        let cluster = Cluster::connect(conninfo)?;
+        let image = Self::directory(&cluster.facts().data_directory, process)?;
+        Ok(Self {
+            place: place.to_owned(),
+            ..image
+        })
     }
 
     fn directory(place: &Path, process: ProcessUse) -> Result<Self, OperationError> {
@@ -230,6 +245,24 @@ fn kind_of(facts: &Facts) -> Result<ImageKind, OperationError> {
         }
         _ => ImageKind::Unknown,
     })
+}
+
+/// The connection string that a word is, if it is one. A path that exists is none, and neither is
+/// the name of a snapshot or a set, which stands behind the last `@`.
+fn connection_string(place: &Path) -> Option<&str> {
+    let text = place.to_str()?;
+    let has_name = text
+        .rsplit_once('@')
+        .is_some_and(|(_, name)| !name.contains('/'));
+    let schemes = ["postgres://", "postgresql://"];
+    let is_uri = schemes.iter().any(|scheme| text.starts_with(scheme));
+    let keyword = text
+        .split_once('=')
+        .map_or("", |(keyword, _)| keyword.trim());
+    let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+    let has_keyword = !keyword.is_empty() && keyword.bytes().all(is_letter);
+    let is_string = is_uri || has_keyword && place.symlink_metadata().is_err();
+    (is_string && !has_name).then_some(text)
 }
 
 fn become_owner(place: &Path, process: ProcessUse) -> Result<(), OperationError> {
@@ -345,5 +378,32 @@ impl Image for PinnedImage {
             path: self.place.clone(),
             source: std::io::Error::other(error),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_string_is_told_from_the_places_of_sets_and_from_snapshots() {
+        for text in [
+            "host=/var/run/postgresql",
+            " port = 5433 dbname=shop",
+            "postgres://me@db/shop",
+            "postgresql:///shop",
+        ] {
+            assert!(OpenImage::is_live(Path::new(text)), "{text}");
+        }
+        for text in [
+            "host=/var/run/postgresql@before",
+            "postgres:///shop@before",
+            "/backup/a=b",
+            "s3://backup/a=b",
+            "a=b@latest",
+            "shop",
+        ] {
+            assert!(!OpenImage::is_live(Path::new(text)), "{text}");
+        }
     }
 }

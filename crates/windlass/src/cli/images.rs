@@ -13,8 +13,8 @@ use super::{At, Choice, Recovering, Repo};
 /// `windlass diff`
 #[derive(Debug, Args)]
 pub struct Diff {
-    /// A set, a PostgreSQL data directory, or a SQLite file; DIRECTORY@ID, DIRECTORY@latest and
-    /// DIRECTORY@TIME choose a set of a directory
+    /// A set, a connection string, a PostgreSQL data directory, or a SQLite file; DIRECTORY@ID,
+    /// DIRECTORY@latest and DIRECTORY@TIME choose a set of a directory
     #[arg(value_name = "IMAGE")]
     pub first: PathBuf,
     /// The image to compare it with, of the same kind of database [default: the first, if there are

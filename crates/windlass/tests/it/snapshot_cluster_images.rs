@@ -134,7 +134,7 @@ fn a_snapshot_of_a_cluster_stands_wherever_a_set_or_an_image_may() {
 
 impl Kept {
     fn are_extracted_verified_and_compared(&self) {
-        let data = self.data();
+        let (data, conninfo) = (self.data(), self.cluster.conninfo());
         for (number, Named { method, word }) in self.words().iter().enumerate() {
             let into = self.scratch.path().join(format!("extracted{number}"));
             let relations = ["--relation", "public.changed", "--relation", "public.moved"];
@@ -152,7 +152,9 @@ impl Kept {
                 assert_eq!(said.contains(part), *method == of, "{word}: {said}");
             }
 
-            let document = self.json(3, &["diff", word, &data]);
+            // The cluster has two names.
+            let live = [&data, &conninfo][number % 2];
+            let document = self.json(3, &["diff", word, live]);
             let relations = document["relations"].as_array().unwrap();
             let differs = |table: &str| {
                 let name = format!("public.{table}");

@@ -117,7 +117,13 @@ impl Backup<'_> {
         }
         let rules = ScanRules::of(self.cluster);
         // A scan that fails now fails again when its files are needed.
-        let mut bytes = || scan(&rules).map_or(0, |found| found.listing.total_bytes());
+        let files = || scan(&rules).map_or(0, |found| found.listing.total_bytes());
+        // The witness sees the log, too, and that may be larger than the files.
+        let log: i64 = self.session.value(
+            "ask for max_wal_size",
+            "SELECT pg_size_bytes(current_setting('max_wal_size'))",
+        )?;
+        let mut bytes = || files() + u64::try_from(log).unwrap_or(0);
         match witness.begin(&mut bytes) {
             Ok(mark) => self.mark = Some(mark),
             Err(why) => self.unseen = Some(why),

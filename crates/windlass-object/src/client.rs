@@ -10,7 +10,7 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, Checksum};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::list::PaginatedListStore;
@@ -108,6 +108,20 @@ impl Bucket {
     }
 }
 
+/// Whether this is an address of Amazon's own S3, as no address is.
+fn is_amazon(endpoint: Option<&str>) -> bool {
+    let Some(endpoint) = endpoint else {
+        return true;
+    };
+    let host = endpoint
+        .split_once("://")
+        .map_or(endpoint, |(_, host)| host);
+    let host = host.split(['/', ':']).next().unwrap_or_default();
+    let host = host.to_ascii_lowercase();
+    let ends = [".amazonaws.com", ".amazonaws.com.cn"];
+    ends.iter().any(|end| host.ends_with(end))
+}
+
 /// What clients are made of.
 struct Make<'a> {
     location: &'a Location,
@@ -144,6 +158,12 @@ impl Make<'_> {
         }
         if self.settings.path_style.is_some() {
             builder = builder.with_virtual_hosted_style_request(is_virtual);
+        }
+        let is_asked = self.settings.checksums;
+        let of_environment = builder.get_config_value(&AmazonS3ConfigKey::Checksum);
+        if is_asked.unwrap_or(is_amazon(endpoint.as_deref())) && of_environment.is_none() {
+            // The signature has this hash of the body anyway, so it is computed only once.
+            builder = builder.with_checksum_algorithm(Checksum::SHA256);
         }
         let options = self.options(endpoint.as_deref())?;
         let built = builder.with_client_options(options).build();
@@ -265,5 +285,29 @@ impl Make<'_> {
     fn setting(&self, what: String) -> ObjectError {
         let bucket = self.location.bucket_name();
         ObjectError::Setting { bucket, what }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_amazon;
+
+    #[test]
+    fn only_amazon_gets_checksums_unasked() {
+        assert!(is_amazon(None));
+        for own in [
+            "https://s3.eu-central-1.amazonaws.com",
+            "https://S3.cn-north-1.amazonaws.com.cn:443/",
+        ] {
+            assert!(is_amazon(Some(own)), "{own}");
+        }
+        for other in [
+            "https://s3.example.com:9000",
+            "http://127.0.0.1:9000/s3.amazonaws.com",
+            "https://amazonaws.com.example.com",
+            "https://notamazonaws.com",
+        ] {
+            assert!(!is_amazon(Some(other)), "{other}");
+        }
     }
 }

@@ -32,6 +32,9 @@ pub struct BucketSettings {
     pub credentials_file: Option<PathBuf>,
     /// The section of that file.
     pub profile: Option<String>,
+    /// Whether each object and each part goes with a checksum of its own. Buckets with a default
+    /// retention ask for that, and some servers refuse it.
+    pub checksums: Option<bool>,
     /// Bytes of one part of an upload.
     pub part_bytes: Option<u64>,
     /// How long a request is tried again.
@@ -61,6 +64,7 @@ impl ObjectSettings {
             ca_file: own.ca_file.or(usual.ca_file),
             profile: own.profile.or(usual.profile),
             credentials_file: own.credentials_file.or(usual.credentials_file),
+            checksums: own.checksums.or(usual.checksums),
             part_bytes: own.part_bytes.or(usual.part_bytes),
             deadline: own.deadline.or(usual.deadline),
         }

@@ -100,6 +100,8 @@ pub struct Seen {
     pub sent: u64,
     /// Bytes of the answer's body.
     pub received: u64,
+    /// Whether it has a checksum of its body besides its signature.
+    pub is_summed: bool,
 }
 
 #[derive(Default)]
@@ -232,6 +234,17 @@ impl Head {
         format!("{lines}Content-Length: {bytes}\r\n\r\n").into_bytes()
     }
 
+    /// The request, with a body of so many bytes, before it has an answer.
+    fn seen(&self, sent: u64) -> Seen {
+        let mut names = self.lines.iter().filter_map(|line| line.split(':').next());
+        Seen {
+            asked: self.asked(),
+            sent,
+            received: 0,
+            is_summed: names.any(|name| name.eq_ignore_ascii_case("x-amz-checksum-sha256")),
+        }
+    }
+
     /// What the request is about.
     fn asked(&self) -> Asked {
         let mut words = self.lines[0].split(' ');
@@ -280,14 +293,9 @@ fn serve(client: TcpStream, server: u16, state: &Mutex<State>) -> io::Result<()>
         if let Some(Evil::FlipSent) = evil {
             flip(&mut body);
         }
-        let (sent, received) = (body.len() as u64, 0);
         let place = {
             let seen = &mut lock(state).seen;
-            seen.push(Seen {
-                asked,
-                sent,
-                received,
-            });
+            seen.push(head.seen(body.len() as u64));
             seen.len() - 1
         };
         match evil {

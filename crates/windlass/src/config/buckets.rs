@@ -16,13 +16,14 @@ use crate::cli::Command;
 use crate::exit::Failure;
 use crate::nearest;
 
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 9] = [
     "endpoint",
     "region",
     "path-style",
     "ca-file",
     "credentials-file",
     "profile",
+    "checksums",
     "part-size",
     "deadline",
 ];
@@ -85,6 +86,10 @@ fn of_section(section: &Section) -> Result<BucketSettings, Failure> {
             "path-style" => {
                 let flag = super::parse_flag(text);
                 settings.path_style = Some(flag.map_err(|_| wrong("Write true or false."))?);
+            }
+            "checksums" => {
+                let flag = super::parse_flag(text);
+                settings.checksums = Some(flag.map_err(|_| wrong("Write true or false."))?);
             }
             "part-size" => {
                 let bytes = parse_size(text).ok();

@@ -213,6 +213,26 @@ fn a_set_in_a_bucket_is_listed_restored_verified_and_read_like_any_other() {
 }
 
 #[test]
+fn objects_and_parts_go_with_checksums_where_the_configuration_says_so() {
+    let shop = Shop::new();
+    let database = shop.database(12_000);
+    for (lines, sends) in [("", false), ("checksums = true\n", true)] {
+        shop.append(lines);
+        shop.proxy.reset();
+        let night = place(&format!("sums-{sends}"));
+        shop.done(&["backup", &database, "--to", &night]);
+        let seen = shop.proxy.seen();
+        for asked in [Asked::Marker, Asked::Part, Asked::Seal, Asked::Name] {
+            let sums = seen.iter().filter(|one| one.asked == asked);
+            let sums: Vec<_> = sums.map(|one| one.is_summed).collect();
+            let are_right = !sums.is_empty() && sums.iter().all(|is_summed| *is_summed == sends);
+            assert!(are_right, "{asked:?}: {sums:?}");
+        }
+        shop.restores(&night, &database);
+    }
+}
+
+#[test]
 fn stripes_go_to_buckets_and_directories_at_once_and_chains_build_on_them() {
     let shop = Shop::new();
     let database = shop.database(20_000);

@@ -5,6 +5,7 @@
 //!   PLACE/sets/SETID/0.seal        the seal's block; with the data, exactly the bytes of a file
 //!   PLACE/begun/SETID.0            its marker, as long as the run that writes it has not ended
 //!   PLACE/begun/SETID.0.parts      another one, which names the upload of its parts
+//!   PLACE/begun/probe-NUMBER       what a check has written, where nothing may be removed
 //!   PLACE/readers/NOTE.0           which sets somebody reads at this moment
 
 use std::fmt::Display;
@@ -17,6 +18,8 @@ pub(crate) const SETS: &str = "sets";
 pub(crate) const BEGUN: &str = "begun";
 /// The end of the key of a stripe's second marker.
 pub(crate) const PARTS: &str = ".parts";
+/// The beginning of the names of the objects in that folder that only try out what a server does.
+pub(crate) const PROBE: &str = "probe-";
 /// The folder of the notes of readers.
 pub(crate) const READERS: &str = "readers";
 

@@ -1,5 +1,5 @@
 //! Proves that a place in a bucket can be written and read back, and asks whether the server heeds
-//! conditions. It leaves nothing behind.
+//! conditions and removes what it is told to. It leaves nothing behind where it may remove.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 
 use crate::error::{Fault, ObjectError};
-use crate::layout::{BEGUN, below};
+use crate::layout::{BEGUN, PROBE, below};
 use crate::location::Location;
 use crate::storage::Buckets;
 
@@ -17,6 +17,8 @@ pub struct Probed {
     /// Whether an object is kept when another one is to be created in its place. If not, two runs
     /// that give one name at the same moment may both think that they have it.
     pub heeds_conditions: bool,
+    /// Whether objects can be removed there. If not, sets are as good, and nothing ever goes.
+    pub may_remove: bool,
 }
 
 impl Buckets {
@@ -26,7 +28,7 @@ impl Buckets {
         let bucket = self.bucket(&at)?.hurried();
         let nanos = SystemTime::now().duration_since(UNIX_EPOCH);
         let nanos = nanos.unwrap_or_default().as_nanos();
-        let name = format!("probe-{}-{nanos}", std::process::id());
+        let name = format!("{PROBE}{}-{nanos}", std::process::id());
         let key = below(&at, &format!("{BEGUN}/{name}"));
         let bytes = Bytes::from(name.clone().into_bytes());
         bucket.wait(bucket.create(&key, &bytes))?;
@@ -34,7 +36,8 @@ impl Buckets {
             let other = Bytes::from_static(b"another object");
             let heeds_conditions = match bucket.create_once(&key, other.clone()).await {
                 Ok(()) => false,
-                Err(error) if error.fault() == Some(Fault::Exists) => true,
+                // A server that protects its objects may refuse this before it looks at conditions.
+                Err(error) if matches!(error.fault(), Some(Fault::Exists | Fault::Denied)) => true,
                 Err(error) => return Err(error),
             };
             let expected = if heeds_conditions { bytes } else { other };
@@ -46,13 +49,21 @@ impl Buckets {
             let listed = bucket.list(&below(&at, BEGUN)).await?.objects;
             let is_it = |found: &object_store::ObjectMeta| found.location.filename() == Some(&name);
             match listed.iter().any(is_it) {
-                true => Ok(Probed { heeds_conditions }),
+                true => Ok(Probed {
+                    heeds_conditions,
+                    may_remove: true,
+                }),
                 false => Err(ObjectError::NotListed { object }),
             }
         });
         let removed = bucket.wait(bucket.delete(&key));
         let probed = probed?;
-        removed?;
-        Ok(probed)
+        match removed {
+            Err(error) if error.fault() == Some(Fault::Denied) => Ok(Probed {
+                may_remove: false,
+                ..probed
+            }),
+            removed => removed.map(|()| probed),
+        }
     }
 }

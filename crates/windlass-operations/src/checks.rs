@@ -126,6 +126,15 @@ pub enum Finding {
         /// The place.
         place: PathBuf,
     },
+    /// A bucket in which these keys may remove nothing, or that protects what is there.
+    #[error(
+        "{} can be written to and read back, and nothing can be removed there",
+        place.display()
+    )]
+    NoRemoval {
+        /// The place.
+        place: PathBuf,
+    },
     /// A directory that was there on other nights does not exist.
     #[error("{} does not exist, although the configuration names it", path.display())]
     Vanished {

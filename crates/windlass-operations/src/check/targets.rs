@@ -86,16 +86,21 @@ pub(super) fn check(
 
 /// Writes to a place in a bucket and reads it back. Nothing less proves that the keys allow it.
 fn bucket(checks: &mut Checks, place: &Path) {
-    match buckets().probe(place) {
-        Err(error) => checks.failure("target", DeviceError::from(error)),
-        Ok(probed) if !probed.heeds_conditions => {
-            let place = place.to_owned();
-            checks.warning("target", Finding::NoConditions { place });
-        }
-        Ok(_) => checks.ok(
-            "target",
-            format!("{} can be written to and read back", place.display()),
-        ),
+    let probed = match buckets().probe(place) {
+        Ok(probed) => probed,
+        Err(error) => return checks.failure("target", DeviceError::from(error)),
+    };
+    if !probed.heeds_conditions {
+        let place = place.to_owned();
+        checks.warning("target", Finding::NoConditions { place });
+    }
+    if !probed.may_remove {
+        let place = place.to_owned();
+        checks.warning("target", Finding::NoRemoval { place });
+    }
+    if probed.heeds_conditions && probed.may_remove {
+        let place = place.display();
+        checks.ok("target", format!("{place} can be written to and read back"));
     }
 }
 

@@ -67,6 +67,11 @@ fn hint(finding: &Finding) -> Option<String> {
             "Backups there are safe. Only if two runs gave one stripe the same name at the same \
              moment, both might succeed: let Windlass choose the names."
         }
+        Finding::NoRemoval { .. } => {
+            "Backups there are safe, but nothing ever goes: not what expires, not what a cut-off \
+             run or this check left. If the bucket is not meant to protect its objects, give the \
+             keys the right to remove them."
+        }
         Finding::Vanished { .. } => {
             "If a disk belongs there, mount it. Otherwise make the directory, or let the backup \
              make it once."

@@ -373,6 +373,11 @@ fn a_bucket_that_refuses_deletes_takes_one_set_after_the_other() {
     let said = shop.done(&["info", &night, "--json"]);
     assert!(!said.contains(".partial"), "{said}");
     shop.done(&["verify", &night]);
+    // A check says so, and that it is no failure.
+    shop.proxy
+        .rule(Remove, (0, ALWAYS), Evil::Answer(403, "AccessDenied"));
+    let said = shop.ends(&["check", &database, "--to", &night], 3);
+    assert!(said.contains("nothing can be removed there"), "{said}");
 }
 
 /// A bucket with a default retention: what is there is neither replaced nor removed.
@@ -399,4 +404,7 @@ fn a_bucket_that_protects_everything_takes_one_set_after_the_other() {
     let said = text(&shop.run(&expire));
     assert_eq!(names(&shop), before, "{said}");
     shop.restores(&night, &database);
+    let said = shop.ends(&["check", &database, "--to", &night], 3);
+    assert!(said.contains("nothing can be removed there"), "{said}");
+    assert!(!said.contains("ignores conditions"), "{said}");
 }

@@ -22,7 +22,7 @@ use windlass_engine::media::{NAME_HEAD_BYTES_MAX, NAME_TAIL_BYTES_MAX, NameObjec
 use windlass_engine::{Buffer, Cancel, Device, DeviceOperation, EngineError, WriteDone};
 
 use crate::client::Bucket;
-use crate::error::ObjectError;
+use crate::error::{Fault, ObjectError};
 use crate::layout::{StripeKeys, below};
 use crate::location::Location;
 use crate::marker::{Marker, Writer};
@@ -219,9 +219,9 @@ impl ObjectDevice {
         let upload = Upload::begin(&self.bucket, &key, PARTS_IN_FLIGHT)?;
         self.marker.upload = Some(upload.id().to_owned());
         self.upload = Some(upload);
-        let payload = PutPayload::from(self.marker.encode());
+        let marker = Bytes::from(self.marker.encode());
         let key = below(&self.place, &self.keys.parts);
-        self.bucket.wait(self.bucket.put(&key, payload))
+        self.bucket.wait(self.bucket.create(&key, &marker))
     }
 
     /// Completes the data: as one object of parts, or as one request if they are short.
@@ -238,8 +238,20 @@ impl ObjectDevice {
         }
         let key = below(&self.place, &self.keys.data);
         let payload = PutPayload::from_iter(rest);
-        self.bucket.wait(self.bucket.put(&key, payload))?;
-        match self.bucket.wait(self.bucket.head_written(&key))? {
+        let bucket = &self.bucket;
+        let found = match bucket.wait(bucket.put(&key, payload)) {
+            // If an answer was lost, the next try may be refused because the object is there. Its
+            // key has the set's id, so it is our own.
+            Err(error) if error.fault() == Some(Fault::Denied) => {
+                let found = bucket.wait(bucket.head(&key)).unwrap_or_default();
+                Some(found.ok_or(error)?)
+            }
+            written => {
+                written?;
+                bucket.wait(bucket.head_written(&key))?
+            }
+        };
+        match found {
             Some(meta) if meta.size == self.offset => Ok(()),
             meta => Err(ObjectError::Length {
                 object: self.bucket.named(&key),

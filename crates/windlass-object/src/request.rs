@@ -3,8 +3,8 @@
 //! Invariants
 //! - A request that the server refuses for good is not tried again.
 //! - An object is created without replacing another one. An answer that was lost is not taken for
-//!   somebody else's object, nor a conflict for an object that is there: what lies there is read
-//!   and compared.
+//!   somebody else's object, nor a conflict for an object that is there. Nor is the refusal of a
+//!   bucket that protects its objects taken for a failure. What lies there is read and compared.
 
 use std::collections::hash_map::RandomState;
 use std::future::Future;
@@ -237,6 +237,12 @@ impl Bucket {
                     last = Some(error);
                     tokio::time::sleep(backoff.next()).await;
                 }
+                // A bucket that protects its objects refuses to replace our own, too.
+                Err(error) if error.fault() == Some(Fault::Denied) => {
+                    let got = self.get(key, bytes.len() as u64).await;
+                    let is_own = got.is_ok_and(|got| got.is_some_and(|got| got.bytes == *bytes));
+                    return if is_own { Ok(()) } else { Err(error) };
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -261,6 +267,14 @@ impl Bucket {
             let refused = match created {
                 Ok(()) => None,
                 Err(error) if error.fault() == Some(Fault::Exists) => Some(error),
+                // A bucket that protects its objects refuses to replace our own, too.
+                Err(error) if error.fault() == Some(Fault::Denied) => {
+                    let found = self.ends_in(key, bytes, hash_bytes).await;
+                    return match found {
+                        Ok(Some(is_own)) if is_own || !is_over => Ok(is_own),
+                        _ => Err(error),
+                    };
+                }
                 Err(error) => return Err(error),
             };
             // What lies there decides. An answer may have been lost, so it may be our own object;

@@ -380,6 +380,31 @@ fn a_bucket_that_refuses_deletes_takes_one_set_after_the_other() {
     assert!(said.contains("nothing can be removed there"), "{said}");
 }
 
+/// The server did it, nobody heard of it, and the next try is refused because it is done.
+#[test]
+fn a_lost_answer_of_a_bucket_that_protects_everything_costs_no_backup() {
+    let shop = Shop::new();
+    let (large, small) = (shop.database(12_000), shop.path("small.db"));
+    sqlite(&small, "create table t(a); insert into t values('small')");
+    let small = small.display().to_string();
+    shop.server.protect_all();
+    for (asked, skip, database) in [
+        (Marker, 0, &large),
+        // The one that names the upload: the first marker is written twice.
+        (Marker, 2, &large),
+        (Complete, 0, &large),
+        (Seal, 0, &large),
+        (Name, 0, &large),
+        (Data, 0, &small),
+    ] {
+        let to = place(&format!("lost-{asked:?}-{skip}"));
+        shop.proxy.rule(asked, (skip, 1), Evil::LostAnswer);
+        shop.done(&["backup", database, "--to", &to]);
+        assert_eq!(shop.proxy.reset(), 0, "{asked:?}");
+        shop.restores(&to, database);
+    }
+}
+
 /// A bucket with a default retention: what is there is neither replaced nor removed.
 #[test]
 fn a_bucket_that_protects_everything_takes_one_set_after_the_other() {

@@ -215,12 +215,19 @@ impl Bucket {
     pub(crate) async fn create(&self, key: &str, bytes: &Bytes) -> Result<(), ObjectError> {
         let (begin, deadline) = (Instant::now(), self.settings.deadline());
         let mut backoff = Backoff::new();
-        let mut last = None;
+        let (mut last, mut was_other) = (None, false);
         loop {
             // What lies there decides, before (some servers ignore conditions) and after: the
             // answer may have been lost when a try succeeded, or two tries may have conflicted.
             match self.get(key, bytes.len() as u64).await? {
                 Some(got) if got.bytes == *bytes => return Ok(()),
+                // An answer may be cut or damaged on its way, and a second one is not so likely to
+                // be.
+                Some(_) if !was_other => {
+                    was_other = true;
+                    tokio::time::sleep(backoff.next()).await;
+                    continue;
+                }
                 Some(_) => {
                     let object = self.named(key);
                     return Err(ObjectError::Taken { object });

@@ -277,6 +277,26 @@ fn an_answer_with_a_wrong_length_or_a_wrong_bit_never_becomes_a_database() {
     assert!(!shop.path("copy.db").exists(), "{said}");
 }
 
+#[test]
+fn an_own_object_that_reads_back_wrong_once_is_not_taken_for_that_of_another() {
+    let shop = Shop::new();
+    let database = shop.database(100);
+    for evil in [Evil::Flip, Evil::Length(-1)] {
+        let mut number = 0;
+        loop {
+            let to = place(&format!("{number}-{evil:?}").replace(['(', ')'], ""));
+            shop.proxy.rule(Get, (number, 1), evil.clone());
+            shop.done(&["backup", &database, "--to", &to]);
+            if shop.proxy.reset() > 0 {
+                break;
+            }
+            number += 1;
+        }
+        // The marker, the seal and the name are each read before and after.
+        assert!(number >= 6, "{evil:?}: {number} objects were read");
+    }
+}
+
 /// A list that shows nothing yet.
 fn nothing(list: String) -> String {
     let mut rest = list;

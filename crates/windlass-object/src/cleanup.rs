@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use futures_util::StreamExt;
 use object_store::ObjectMeta;
 use windlass_engine::media::{
     NAME_TAIL_BYTES_MAX, NameObject, SEAL_BYTES, Seal, StripeHeader, fitted,
@@ -26,10 +27,10 @@ use windlass_engine::{CleanedUp, EngineError, Files, PlaceFile, Storage, partial
 
 use crate::client::Bucket;
 use crate::error::{Fault, ObjectError};
-use crate::layout::{BEGUN, PARTS, StripeKeys, below};
+use crate::layout::{BEGUN, PARTS, PROBE, StripeKeys, below};
 use crate::location::{Location, is_in_bucket};
 use crate::marker::Marker;
-use crate::storage::{Buckets, nanos, read_fault};
+use crate::storage::{Buckets, READS_MAX, nanos, read_fault};
 use crate::upload::abort;
 
 /// How long a writer whose process cannot be seen from here is taken to live.
@@ -88,6 +89,9 @@ impl Buckets {
     }
 }
 
+/// Markers that can be read, and the keys of those that cannot.
+type MarkersRead = (Vec<(ObjectMeta, Marker)>, BTreeSet<String>);
+
 struct Cleaner<'a> {
     buckets: &'a Buckets,
     bucket: Arc<Bucket>,
@@ -95,29 +99,58 @@ struct Cleaner<'a> {
 }
 
 impl Cleaner<'_> {
-    /// The markers, one for each stripe: of two, the one that names the upload of parts.
+    /// The markers, one for each stripe: of two, the one that names the upload of parts, unless it
+    /// cannot be read.
     fn markers(&self) -> Result<Vec<(ObjectMeta, Marker)>, ObjectError> {
         let key = below(&self.place, BEGUN);
-        let listed = self.bucket.wait(self.bucket.list(&key))?.objects;
-        let keys: BTreeSet<_> = listed.iter().map(|it| it.location.to_string()).collect();
-        let mut markers = Vec::new();
-        for meta in listed {
+        let mut listed = self.bucket.wait(self.bucket.list(&key))?.objects;
+        listed.retain(|meta| {
+            let name = meta.location.filename().unwrap_or_default();
+            !name.starts_with(PROBE)
+        });
+        let key_of = |meta: &ObjectMeta| meta.location.to_string();
+        let keys: BTreeSet<_> = listed.iter().map(key_of).collect();
+        let has_second = |meta: &ObjectMeta| keys.contains(&(key_of(meta) + PARTS));
+        let (mut firsts, rest): (Vec<_>, Vec<_>) = listed.into_iter().partition(has_second);
+        let (mut markers, unread) = self.bucket.wait(self.read(rest))?;
+        firsts.retain(|meta| unread.contains(&(key_of(meta) + PARTS)));
+        markers.extend(self.bucket.wait(self.read(firsts))?.0);
+        Ok(markers)
+    }
+
+    /// Reads markers, many at once: where nothing may be removed, those of all runs are there.
+    /// Returns those that can be read, and the keys of the others.
+    async fn read(&self, found: Vec<ObjectMeta>) -> Result<MarkersRead, ObjectError> {
+        let bucket = &self.bucket;
+        let get = |meta: ObjectMeta| async move {
             let key = meta.location.to_string();
-            if keys.contains(&(key.clone() + PARTS)) {
-                continue;
-            }
-            let got = self.bucket.wait(self.bucket.get(&key, MARKER_BYTES_MAX))?;
-            let Some(marker) = got.and_then(|got| Marker::decode(&got.bytes)) else {
-                continue;
-            };
-            // Somebody may have copied a marker: one that has the name of another is none of ours.
-            let own = StripeKeys::new(&marker.set, marker.stripe);
-            let mut own = [&own.marker, &own.parts].into_iter();
-            if own.any(|own| below(&self.place, own) == key) {
-                markers.push((meta, marker));
+            let got = bucket.get(&key, MARKER_BYTES_MAX).await?;
+            Ok::<_, ObjectError>((key, meta, got))
+        };
+        let mut reads = futures_util::stream::iter(found)
+            .map(get)
+            .buffered(READS_MAX);
+        let (mut markers, mut unread) = (Vec::new(), BTreeSet::new());
+        while let Some(next) = reads.next().await {
+            let (key, meta, got) = next?;
+            match got.and_then(|got| self.own_marker(&key, &got.bytes)) {
+                Some(marker) => markers.push((meta, marker)),
+                None => {
+                    unread.insert(key);
+                }
             }
         }
-        Ok(markers)
+        Ok((markers, unread))
+    }
+
+    /// The marker with this key. Somebody may have copied a marker: one that has the name of
+    /// another is none of ours.
+    fn own_marker(&self, key: &str, bytes: &[u8]) -> Option<Marker> {
+        let marker = Marker::decode(bytes)?;
+        let own = StripeKeys::new(&marker.set, marker.stripe);
+        let mut own = [&own.marker, &own.parts].into_iter();
+        own.any(|own| below(&self.place, own) == key)
+            .then_some(marker)
     }
 
     fn one(

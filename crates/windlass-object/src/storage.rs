@@ -28,8 +28,8 @@ use crate::location::{Location, is_stripe_name};
 use crate::request::Got;
 use crate::settings::ObjectSettings;
 
-/// How many name objects are read at once.
-const READS_MAX: usize = 48;
+/// How many small objects are read at once.
+pub(crate) const READS_MAX: usize = 48;
 /// How many bytes of name objects are kept.
 const NAMES_BYTES_MAX: usize = 64 * 1024 * 1024;
 

@@ -353,6 +353,26 @@ fn a_run_killed_at_any_step_leaves_a_set_or_nothing() {
 }
 
 #[test]
+fn a_marker_that_cannot_be_read_hides_no_other() {
+    let shop = Shop::new();
+    let (database, night) = (shop.database(12_000), place("night"));
+    shop.proxy.rule(Asked::Part, (1, 1), Evil::KillBefore);
+    let mut run = shop.spawn(&["backup", &database, "--to", &night]);
+    shop.proxy.victim(run.id());
+    assert_eq!(run.wait().unwrap().code(), None);
+    shop.proxy.reset();
+    let keys = shop.server.keys().into_iter();
+    let [first, second]: [String; 2] = keys.collect::<Vec<_>>().try_into().unwrap();
+    assert_eq!(second, format!("{first}.parts"));
+    write(shop.server.objects().join(second), "torn").unwrap();
+    let said = text(&shop.run(&["info", &night, "--json"]));
+    assert!(said.contains(".windlass.partial"), "{said}");
+    shop.done(&["backup", &database, "--to", &night]);
+    shop.restores(&night, &database);
+    assert_eq!(shop.objects(), [1, 1, 1, 0]);
+}
+
+#[test]
 fn a_bucket_that_cannot_be_used_says_why() {
     let mut shop = Shop::new();
     let (database, night) = (shop.database(100), place("night"));

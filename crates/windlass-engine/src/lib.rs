@@ -117,7 +117,7 @@ pub use pace::{Pace, PacedIo, Paces, Pacing};
 pub use place::{
     SetAbout, SetEntry, SetList, SetParity, SetState, StripeEntry, UnknownStripe, list_sets,
 };
-pub use process::{address_space_has, address_space_left, hostname};
+pub use process::{address_space_has, address_space_left, hostname, without_core_files};
 pub use progress::Progress;
 pub use rate::RateLimit;
 pub use read::{cached_pages, read_uncached};

@@ -1,8 +1,11 @@
-//! What this process has used: CPU time and memory; and the machine on which it runs.
+//! What this process has used: CPU time and memory; what a crash of it leaves; and the machine on
+//! which it runs.
 
+use std::sync::Once;
 use std::time::Duration;
 
 use memmap2::MmapOptions;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use windlass_media::fitted;
 
 /// The name of this machine; empty if the system does not say it.
@@ -41,12 +44,25 @@ pub fn address_space_has(bytes: u64) -> bool {
 /// How much address space this process may still take, as far as proc(5) says what it has; `None`
 /// without a limit. Only [`address_space_has`] knows whether something fits.
 pub fn address_space_left() -> Option<u64> {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current?;
+    let limit = getrlimit(Resource::As).current?;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let size = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
     let kibibytes =
         size.and_then(|size| size.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
     Some(limit.saturating_sub(kibibytes.unwrap_or(0) * 1024))
+}
+
+/// Makes sure that a crash of this process writes no memory to a disk. A limit of one byte is what
+/// Linux takes for no core file at all, also where a program takes core files (core(5)).
+pub fn without_core_files() {
+    static DONE: Once = Once::new();
+    DONE.call_once(|| {
+        let maximum = getrlimit(Resource::Core).maximum;
+        let current = Some(1.min(maximum.unwrap_or(1)));
+        let limit = Rlimit { current, maximum };
+        // If the system refuses that, the key is still worth more than no restore.
+        setrlimit(Resource::Core, limit).unwrap_or_default();
+    });
 }
 
 #[cfg(test)]

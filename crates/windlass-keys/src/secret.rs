@@ -9,11 +9,10 @@ use std::os::fd::{FromRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Once;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use windlass_engine::without_core_files;
 use zeroize::Zeroizing;
 
 use crate::age::{Identity, Passphrase, Recipient};
@@ -175,17 +174,4 @@ fn bounded(from: impl Read, name: &str) -> Result<io::Result<Bytes>, KeyError> {
         true => Err(KeyError::TooLong(name.to_owned())),
         false => Ok(Ok(bytes)),
     }
-}
-
-/// Makes sure that a crash of this process writes no memory to a disk. A limit of one byte is what
-/// Linux takes for no core file at all, also where a program takes core files (core(5)).
-pub(crate) fn without_core_files() {
-    static DONE: Once = Once::new();
-    DONE.call_once(|| {
-        let maximum = getrlimit(Resource::Core).maximum;
-        let current = Some(1.min(maximum.unwrap_or(1)));
-        let limit = Rlimit { current, maximum };
-        // If the system refuses that, the key is still worth more than no restore.
-        setrlimit(Resource::Core, limit).unwrap_or_default();
-    });
 }

@@ -1,6 +1,6 @@
 //! Clients: one for each bucket, made of the configuration and the environment.
 //!
-//! Invariant: no secret is in an error, a log or a `Debug` text.
+//! Invariant: no secret is in an error, a log or a `Debug` text, nor in a core file.
 
 mod credentials;
 
@@ -17,6 +17,7 @@ use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
 use object_store::{BackoffConfig, Certificate, ClientOptions, ObjectStore, RetryConfig};
 use tokio::runtime::Handle;
+use windlass_engine::without_core_files;
 
 use crate::clock::{Heard, ServerClock};
 use crate::error::ObjectError;
@@ -64,6 +65,8 @@ impl Bucket {
         settings: BucketSettings,
         runtime: Handle,
     ) -> Result<Self, ObjectError> {
+        // The client has the keys from now on.
+        without_core_files();
         // The library panics without a provider. Another part of the program may have set the same.
         drop(rustls::crypto::ring::default_provider().install_default());
         let location = Location {

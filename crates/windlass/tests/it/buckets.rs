@@ -409,6 +409,28 @@ fn a_bucket_that_cannot_be_used_says_why() {
 }
 
 #[test]
+fn a_process_that_uses_a_bucket_makes_no_core_file() {
+    let shop = Shop::new();
+    let (database, night) = (shop.database(100), place("night"));
+    shop.done(&["backup", &database, "--to", &night]);
+    let program = "grep -F 'Max core file size' /proc/$PPID/limits";
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -c unlimited; exec \"$0\" \"$@\""])
+        .arg(env!("CARGO_BIN_EXE_windlass"))
+        .args(["open", &night, "--", "sh", "-c", program])
+        .env("WINDLASS_CONFIG", shop.path("windlass.toml"))
+        .output()
+        .unwrap();
+    let said = text(&output);
+    assert!(output.status.success(), "{said}");
+    let limit = said.lines().find(|line| line.contains("core file"));
+    let limit = limit.unwrap_or_else(|| panic!("{said}"));
+    // 1 is what Linux takes for no core file, also where a program receives core files.
+    let limit = limit.split_whitespace().nth(4);
+    assert!(limit == Some("1") || limit == Some("0"), "{said}");
+}
+
+#[test]
 fn secrets_are_in_no_output_and_in_no_set() {
     let shop = Shop::new();
     let (database, night) = (shop.database(100), place("night"));

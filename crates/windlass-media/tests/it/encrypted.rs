@@ -121,6 +121,37 @@ fn an_encrypted_block_comes_back_only_where_it_was_written() {
     assert!(IndexBlock::decode_with(&clear, at, 512, Some(&cipher)).is_err());
 }
 
+#[test]
+fn index_blocks_of_one_stripe_are_refused_in_each_others_place() {
+    let cipher = cipher();
+    let mut one = index_block();
+    let mut bytes = vec![one.encode_with(512, Some(&cipher)).unwrap()];
+    let mut places = vec![one.region_offset + one.region_bytes];
+    let mut other = one.clone();
+    other.number += 1;
+    other.region_offset = places[0] + u64::from(one.encoded_bytes);
+    let shift = other.region_offset - one.region_offset;
+    let frames = other.frames.iter_mut();
+    frames.for_each(|frame| frame.offset += shift);
+    bytes.push(other.encode_with(512, Some(&cipher)).unwrap());
+    places.push(other.region_offset + other.region_bytes);
+    assert_eq!(bytes[0].len(), bytes[1].len());
+    let decode = |bytes: &[u8], at| IndexBlock::decode_with(bytes, at, 512, Some(&cipher));
+    for (own, foreign) in [(0, 1), (1, 0)] {
+        decode(&bytes[own], places[own]).unwrap();
+        decode(&bytes[foreign], places[own]).unwrap_err();
+        // Behind the head that belongs there, and with a right CRC.
+        let mut forged = bytes[foreign].clone();
+        let head = ..IndexBlock::PREFIX_BYTES;
+        forged[head].copy_from_slice(&bytes[own][head]);
+        let end = forged.len() - 4;
+        let crc = crc32c(&forged[..end]);
+        forged[end..].copy_from_slice(&crc.to_le_bytes());
+        let decoded = decode(&forged, places[own]);
+        assert!(matches!(decoded, Err(FormatError::Sealed(_))));
+    }
+}
+
 fn footers(cipher: &SetCipher) -> (Vec<Vec<u8>>, [u8; 32]) {
     let (mut footers, mut root) = (Vec::new(), [0; 32]);
     let each = |_, footer, of| {

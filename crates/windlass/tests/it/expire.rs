@@ -180,6 +180,34 @@ fn what_another_process_reads_stays_until_it_ends() {
 }
 
 #[test]
+fn what_a_restore_reads_stays_until_it_is_written() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("more")).unwrap();
+    // As long as the database is, so that the restore lasts.
+    let ids = ["full", "full"].map(|kind| back_up(&place, kind, &["--compress", "none"]));
+    let (sets, more) = (place.arg("sets"), place.arg("more"));
+    let (copy, before) = (place.arg("copy.db"), names(place.dir.path()));
+    let mut command = command();
+    command.args(["restore", &sets, &more, "--set", &ids[0], "--into", &copy]);
+    command.args(["--max-rate", "150KiB", "--quiet"]);
+    let mut child = command.spawn().unwrap();
+    // It has opened the set before it makes its file.
+    while names(place.dir.path()) <= before {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        let ended = child.try_wait().unwrap();
+        assert!(ended.is_none(), "the restore ended too early");
+    }
+    let (code, done) = run(&place, &["--keep-full", "1"]);
+    let ended = child.try_wait().unwrap();
+    assert!(ended.is_none(), "the restore ended too early");
+    assert_eq!((code, words(&done["removed"]).len()), (3, 0), "{done}");
+    assert!(child.wait().unwrap().success());
+    assert!(place.ledger.check(Path::new(&copy)) > 0);
+    assert_eq!(run(&place, &["--keep-full", "1"]).0, 0);
+    assert_eq!(listed(&place), ids[1..]);
+}
+
+#[test]
 fn a_backup_keeps_its_base_until_it_is_sealed() {
     let place = Place::new();
     let ids = two_chains(&place);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use windlass_engine::BackupRun;
+use windlass_media::fitted;
 
 use super::changes::{Changes, Proof, Witnessed};
 use super::running::Backup;
@@ -123,7 +124,7 @@ impl Backup<'_> {
             "ask for max_wal_size",
             "SELECT pg_size_bytes(current_setting('max_wal_size'))",
         )?;
-        let mut bytes = || files() + u64::try_from(log).unwrap_or(0);
+        let mut bytes = || files() + fitted::<u64, _>(log);
         match witness.begin(&mut bytes) {
             Ok(mark) => self.mark = Some(mark),
             Err(why) => self.unseen = Some(why),

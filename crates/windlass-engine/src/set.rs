@@ -45,7 +45,7 @@ use stripe::{open_stripe, peek_header};
 pub(crate) use tally::Tally;
 pub(crate) use unlock::cipher_of;
 pub use unlock::{key_file_of, key_of_set};
-pub use upper::{UpperLayers, UpperRange};
+pub use upper::{AskedLayers, UpperLayers, UpperRange};
 
 /// How much memory a set's metadata may take, unless the user sets it. Ten million files fit.
 pub const METADATA_LIMIT_DEFAULT: u64 = 6 * 1024 * 1024 * 1024;
@@ -133,6 +133,15 @@ impl OpenSet {
             set.check_layered(|file| upper.has(file))?;
             Ok(upper)
         };
+        self.links().map(of).collect()
+    }
+
+    /// What lies over other bytes, for a reader of some files: it reads the index blocks that may
+    /// tell of a file when somebody asks for the file, and checks them then. One entry for each set
+    /// of the chain, the newest first. One cache serves all of them.
+    pub fn asked_layers(&self) -> Result<Vec<AskedLayers>, EngineError> {
+        let cache = Arc::default();
+        let of = |set: &FoundSet| set.asked_layers(&cache);
         self.links().map(of).collect()
     }
 }

@@ -3,6 +3,8 @@
 //!   file, offset --> upper layers? --> index block --> frame --> fetch, check, decode --> copy
 //!                    (cached)          (cached)        (cached)
 //!
+//! Opening reads no index. The first read of a file finds out what lies over its bytes.
+//!
 //! A byte of a chain comes from the newest set that has it. The image asks one set after the other,
 //! below the limits that the newer ones give.
 //!
@@ -98,10 +100,11 @@ struct Stretch {
 }
 
 impl SetImage {
-    /// Makes an image of a set. It reads the index blocks that describe upper layers, if there are
-    /// any. It fails if one of them is damaged, because then no page would be certain.
+    /// Makes an image of a set. The index blocks that describe upper layers are read when somebody
+    /// reads a file of which they may tell. If one of them is damaged, no page of the file would be
+    /// certain, so the read fails.
     pub fn open(set: Arc<OpenSet>, options: &SetImageOptions) -> Result<Self, ImageError> {
-        let uppers = set.upper_layers()?;
+        let uppers = set.asked_layers()?;
         let links = set.links().zip(uppers);
         let frame_bytes_max = set.links().map(frame_bytes).max();
         Ok(Self {
@@ -118,6 +121,17 @@ impl SetImage {
     /// The set.
     pub fn set(&self) -> &Arc<OpenSet> {
         &self.set
+    }
+
+    /// Reads what lies over bytes of a file in every set of the chain, as its first read does. So
+    /// damage of these index blocks is known before somebody relies on the file.
+    pub fn check_layers(&self, file: FileNo) -> Result<(), ImageError> {
+        let ancestors = self.set.lineage().ancestors(file).iter();
+        let files = std::iter::once(file).chain(ancestors.map(|older| older.file));
+        for (link, file) in self.links.iter().zip(files) {
+            link.check(file)?;
+        }
+        Ok(())
     }
 
     /// What the image has done since it was opened.
@@ -320,9 +334,8 @@ impl Image for SetImage {
     }
 
     fn file_checksum(&self, entry: &FileEntry) -> Option<u32> {
-        // The format keeps no checksum of a file with layers.
-        let is_known = entry.flags.crc_known && !self.links[0].upper.has(entry.file);
-        is_known.then_some(entry.crc32c)
+        // A set in which a file with layers states one was not opened.
+        entry.flags.crc_known.then_some(entry.crc32c)
     }
 
     fn will_need(&self, file: FileNo, offset: u64) {

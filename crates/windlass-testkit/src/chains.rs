@@ -12,11 +12,16 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::media::{
-    BackupType, Base, Facts, FileEntry, FileNo, FileTable, Inherited, InheritedFiles, SetId,
+    BackupType, Base, Codec, Facts, FileEntry, FileNo, FileTable, Inherited, InheritedFiles, SetId,
 };
-use windlass_engine::{BackupRun, Cancel, FoundSet, METADATA_LIMIT_DEFAULT, OpenSet};
+use windlass_engine::{
+    BackupRun, BufferRequest, Cancel, FoundSet, METADATA_LIMIT_DEFAULT, OpenSet,
+};
 
-use crate::runs::{Setup, begin, bytes_spec, entry, facts, file_devices, stripe_paths};
+use crate::runs::{
+    Setup, begin, bytes_spec, entry, facts, file_devices, stripe_path, stripe_paths,
+};
+use crate::sets::text;
 use crate::sqlite::Random;
 
 /// The unit in which files change.
@@ -281,4 +286,67 @@ struct Pushed {
     files: BTreeMap<String, (FileNo, Live)>,
     inherited: Vec<Inherited>,
     layered: Vec<FileNo>,
+}
+
+/// How long a frame of a [`long_pair`] is.
+const LONG_FRAME_BYTES: usize = 4096;
+/// An index block describes about 5,400 frames.
+const LONG_FRAMES: usize = 6000;
+
+/// Two sets of two files: a full one in `dir/1`, and in `dir/2` one that builds on it and has all
+/// of each file but its last frame. The newest set has index blocks that tell only of the first
+/// file, and some that tell only of the second. Returns what is in the files then.
+pub fn long_pair(dir: &Path) -> [Vec<u8>; 2] {
+    let bytes = LONG_FRAMES * LONG_FRAME_BYTES;
+    let kept = bytes - LONG_FRAME_BYTES;
+    let files = [text(bytes, 1), text(bytes, 2)];
+    let start = |number: u8| {
+        let setup = Setup {
+            codec: Codec::None,
+            request: BufferRequest {
+                transfer_bytes: Some(64 * 1024),
+                frame_bytes: Some(LONG_FRAME_BYTES),
+                ..BufferRequest::default()
+            },
+            set_id: SetId([number; 16]),
+            ..Setup::default()
+        };
+        let place = dir.join(number.to_string());
+        std::fs::create_dir(&place).unwrap();
+        begin(&setup, file_devices(&place, &setup), &Cancel::new()).unwrap()
+    };
+    let entries = || FileTable(vec![entry(0, "f0", bytes), entry(1, "f1", bytes)]);
+    let mut run = start(1);
+    for (file, content) in files.iter().enumerate() {
+        let mut older = vec![0; kept];
+        older.extend_from_slice(&content[kept..]);
+        run.push(bytes_spec(file, &older)).unwrap();
+    }
+    run.drain().unwrap();
+    run.finish(entries(), facts()).unwrap();
+    let base = OpenSet::open(&[stripe_path(&dir.join("1"), 0)], METADATA_LIMIT_DEFAULT).unwrap();
+    let inherited = |file: u32| Inherited {
+        file: FileNo(file),
+        base_file: FileNo(file),
+        bytes: bytes as u64,
+    };
+    let mut run = start(2);
+    for (file, content) in files.iter().enumerate() {
+        let mut spec = bytes_spec(file, content);
+        spec.needed_bytes = spec.bytes;
+        run.push_parts(spec, std::iter::once(0..kept as u64))
+            .unwrap();
+    }
+    run.drain().unwrap();
+    run.build_on(Base {
+        files: InheritedFiles::new(vec![inherited(0), inherited(1)]),
+        ..base.as_base()
+    });
+    let about = Facts {
+        backup_type: BackupType::Incr,
+        parents: vec![base.set_id().to_string()],
+        ..facts()
+    };
+    run.finish(entries(), about).unwrap();
+    files
 }

@@ -14,13 +14,10 @@ use super::lineage::Lineage;
 use super::parity::{LostDevice, Mends, Rebuilder, mended, rebuilder_of, stripes_of};
 use super::places::{candidates, first_stripe, is_occupied};
 use super::stripe::{OpenStripe, open_stripe, peek_header};
-use super::upper::{PieceCache, UpperLayers};
+use super::upper::{AskedLayers, PieceCache, UpperLayers};
 use crate::error::EngineError;
 use crate::mismatch::Mismatch;
 use crate::storage::Storage;
-
-/// How many layers are possible.
-const LAYERS: usize = 256;
 
 /// The stripes of a set as they were found, complete or not. It is for checks, and to say what a
 /// set is. A restore takes an [`OpenSet`](super::OpenSet).
@@ -309,24 +306,7 @@ impl FoundSet {
 
     /// Refuses pieces of one layer that overlap, even if they are in different index blocks.
     pub(crate) fn check_upper(&self, upper: &UpperLayers) -> Result<(), EngineError> {
-        let mut ends = [(FileNo(0), 0); LAYERS];
-        upper.each_in_order(|pieces| {
-            for piece in pieces {
-                let last = &mut ends[usize::from(piece.layer)];
-                if last.0 == piece.file && piece.start < last.1 {
-                    return Err(EngineError::Incomplete {
-                        set: self.set_id,
-                        what: Mismatch::Overlap {
-                            layer: piece.layer,
-                            file: piece.file,
-                            offset: piece.start,
-                        },
-                    });
-                }
-                *last = (piece.file, piece.end());
-            }
-            Ok(())
-        })
+        upper.check_overlaps(self.set_id)
     }
 
     /// Refuses a file with layers whose entry states a CRC. The format knows no CRC of such a file,
@@ -354,9 +334,26 @@ impl FoundSet {
         cache: &Arc<PieceCache>,
         passes: impl Fn(&EngineError) -> bool,
     ) -> Result<UpperLayers, EngineError> {
+        UpperLayers::read(&self.stripes, self.inherited(), cache, passes)
+    }
+
+    /// What lies over other bytes, for a reader of some files. It reads only index blocks that may
+    /// have layers of a file whose entry states a CRC, and refuses a set in which one has.
+    pub(crate) fn asked_layers(&self, cache: &Arc<PieceCache>) -> Result<AskedLayers, EngineError> {
+        let layers = AskedLayers::new(self.set_id, &self.stripes, self.inherited(), cache);
+        let files = self.description.files.0.iter();
+        let stated = files.filter(|file| file.flags.crc_known);
+        let mut stated: Vec<_> = stated.map(|file| file.file).collect();
+        stated.sort_unstable();
+        let layered = layers.first_layered(&stated)?;
+        self.check_layered(|file| layered == Some(file))?;
+        Ok(layers)
+    }
+
+    /// The files of which the base has bytes.
+    fn inherited(&self) -> InheritedFiles {
         let base = self.description.base.as_ref();
-        let inherited = base.map(|base| base.files.clone());
-        UpperLayers::read(&self.stripes, inherited.unwrap_or_default(), cache, passes)
+        base.map(|base| base.files.clone()).unwrap_or_default()
     }
 }
 

@@ -197,6 +197,14 @@ fn a_set_with_very_many_upper_ranges_is_read_within_bounded_memory() {
     }
     let most = 17 << 20;
     assert!(upper.memory_bytes() < most, "{}", upper.memory_bytes());
+    // So does who asks for the file.
+    let asked = &set.asked_layers().unwrap()[0];
+    for range in (0..RANGES).step_by(997) {
+        let from = range * STRIDE;
+        let near = asked.near(FileNo(0), from, from + 1).unwrap();
+        assert!(!near.unwrap().is_empty());
+    }
+    assert!(asked.memory_bytes() < most, "{}", asked.memory_bytes());
 }
 
 #[test]

@@ -7,6 +7,7 @@
 )]
 
 mod adaptive;
+mod asked_layers;
 mod buffers;
 mod cache;
 mod cleanup;

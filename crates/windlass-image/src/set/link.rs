@@ -1,7 +1,7 @@
 //! One set of a chain, as the image reads it: which layer counts, and where its pieces are.
 
 use windlass_engine::media::{FileNo, InheritedFiles};
-use windlass_engine::{EngineError, FoundSet, UpperLayers};
+use windlass_engine::{AskedLayers, EngineError, FoundSet};
 
 use super::locate::Locator;
 use super::upper::{Layer, layer_at};
@@ -9,15 +9,15 @@ use super::upper::{Layer, layer_at};
 /// What is known about one set of the image.
 pub(crate) struct Link {
     pub(crate) locator: Locator,
-    pub(crate) upper: UpperLayers,
+    upper: AskedLayers,
     /// The longest piece: how far a reader has to look for what lies over its bytes.
-    pub(crate) reach: u64,
+    reach: u64,
     /// The files of which the base of the set has bytes.
     inherited: InheritedFiles,
 }
 
 impl Link {
-    pub(crate) fn new(set: &FoundSet, upper: UpperLayers) -> Self {
+    pub(crate) fn new(set: &FoundSet, upper: AskedLayers) -> Self {
         let base = set.description().base.as_ref();
         Self {
             locator: Locator::new(set.stripes().iter().map(|stripe| stripe.directory())),
@@ -27,15 +27,21 @@ impl Link {
         }
     }
 
+    /// Reads what lies over bytes of a file.
+    pub(crate) fn check(&self, file: FileNo) -> Result<(), EngineError> {
+        self.upper.has(file)?;
+        Ok(())
+    }
+
     /// Which layer counts at `offset` of a file. In a file that inherits, what is under all layers
     /// is in the base.
     pub(crate) fn layer(&self, file: FileNo, offset: u64) -> Result<Layer, EngineError> {
-        if !self.upper.has(file) {
-            return Ok(Layer::Base(u64::MAX));
-        }
         let until = offset.saturating_add(self.reach);
         let near = self.upper.near(file, offset, until)?;
-        Ok(layer_at(&near, offset, until))
+        Ok(match near {
+            Some(near) => layer_at(&near, offset, until),
+            None => Layer::Base(u64::MAX),
+        })
     }
 
     /// Whether the base has bytes of a file.

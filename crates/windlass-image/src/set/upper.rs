@@ -1,7 +1,7 @@
 //! Upper layers: ranges of files that were copied again, and replace what was copied first.
 //!
 //! Before a reader can trust any byte of layer 0, it must know what lies over it. The engine finds
-//! that on the stripes, within bounded memory.
+//! that on the stripes when a file is read, within bounded memory.
 
 use windlass_engine::UpperRange;
 

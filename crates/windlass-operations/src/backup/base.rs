@@ -126,7 +126,8 @@ impl BaseSearch<'_> {
     }
 
     /// The content of a set. It is opened again, because the image keeps the set as long as it is
-    /// read.
+    /// read. A set is refused if nobody can say which of its bytes count: later, that would end the
+    /// backup.
     fn image_of(&self, set: &OpenSet) -> Taken<SetImage> {
         let stripes = set.stripes().iter();
         let stripes: Vec<_> = stripes.map(|one| one.location().into()).collect();
@@ -134,7 +135,12 @@ impl BaseSearch<'_> {
         let open = OpenSet::open_among(STORAGE, &stripes, &places, METADATA_LIMIT_DEFAULT);
         let open = Arc::new(open.map_err(|error| error.to_string())?);
         let image = SetImage::open(open, &SetImageOptions::default());
-        image.map_err(|error| error.to_string())
+        let image = image.map_err(|error| error.to_string())?;
+        for entry in &image.files().0 {
+            let checked = image.check_layers(entry.file);
+            checked.map_err(|error| error.to_string())?;
+        }
+        Ok(image)
     }
 
     /// No base: what is backed up has to be read as a whole.

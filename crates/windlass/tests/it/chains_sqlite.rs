@@ -4,6 +4,8 @@
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
 use serde_json::Value;
+use windlass_engine::{METADATA_LIMIT_DEFAULT, OpenSet};
+use windlass_testkit::sets::flip;
 use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec, Storm, run_once};
 
 use crate::support::*;
@@ -131,6 +133,25 @@ fn a_set_builds_on_the_hashes_of_its_base_and_reads_none_of_its_pages() {
         let verified = windlass(&["verify", &place.arg("sets")]);
         assert_eq!(verified.status.code(), Some(0), "{}", text(&verified));
     }
+}
+
+#[test]
+fn a_set_whose_index_is_damaged_is_no_base_and_the_one_before_it_is() {
+    let place = place(Journal::Wal);
+    let (full, _) = link(&place, "full");
+    let before = place.sets();
+    place.ledger.commit(1, 3);
+    link(&place, "incr");
+    let mut names = place.sets();
+    names.retain(|name| !before.contains(name));
+    let stripe = place.path("sets").join(&names[0]);
+    let set = OpenSet::open(std::slice::from_ref(&stripe), METADATA_LIMIT_DEFAULT).unwrap();
+    let block = set.stripes()[0].directory()[0].offset;
+    drop(set);
+    flip(&stripe, block + 40);
+    place.ledger.commit(4, 5);
+    let (next, found) = link(&place, "incr");
+    assert_eq!((found, base(&next)), (5, id(&full)));
 }
 
 #[test]

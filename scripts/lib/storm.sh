@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # soak storm: rounds of backups of a live PostgreSQL cluster while databases and tablespaces are created, copied, renamed,
-# moved and dropped, and tables rewritten. Some backups are killed. Each set is restored elsewhere, started and judged. At
-# the end the counts are printed, for docs/reliability.md.
+# moved and dropped, and tables rewritten and given other columns. Some backups are killed. Each set is restored elsewhere,
+# started and judged. At the end the counts are printed, for docs/reliability.md.
 # Never does: end a process that it did not start. Needs common.sh, cluster.sh, show.sh, rounds.sh; of scripts/soak windlass,
 # work, seed, rounds, profile, draw, drawn, begin_work, end_work, judge_leavings.
 set -euo pipefail
@@ -18,7 +18,8 @@ storm_sql() {
     cluster_psql "$work/source" "$database" "$@"
 }
 
-# Two databases of the same shape: `tpl` changes and is copied, `kept` is moved and never changes its content.
+# Two databases of the same shape: `tpl` changes and is copied, `kept` is moved and never changes its content. They are so large
+# that a backup reads their catalogs and takes their pages apart.
 make_storm_source() {
     local space
     cluster_create "$work/source" "$storm_bin"
@@ -28,7 +29,7 @@ make_storm_source() {
     for database in tpl kept; do
         storm_sql postgres --command "CREATE DATABASE $database"
         storm_sql "$database" --command "CREATE TABLE pairs AS SELECT i, (i % 2) * 2 - 1 AS v, md5(i::text) AS s
-            FROM generate_series(1, 40000) i; CREATE INDEX ON pairs (i); CREATE TABLE refilled AS SELECT * FROM pairs
+            FROM generate_series(1, 60000) i; CREATE INDEX ON pairs (i); CREATE TABLE refilled AS SELECT * FROM pairs
             WHERE i <= 1000"
     done
     kept_content=$(storm_sql kept --command "$content_of_pairs")
@@ -42,7 +43,7 @@ storm_statement() {
     random_below 4 && one=s$drawn
     random_below 4 && two=s$drawn
     draw a b pg_default && space=$drawn
-    draw copy copy log drop rename keep keep move create remove rewrite catalog refill change
+    draw copy copy log drop rename keep keep move create remove rewrite catalog refill change alter
     case $drawn in
         copy) storm_sql postgres --command "CREATE DATABASE $one TEMPLATE tpl STRATEGY file_copy" ;;
         log) storm_sql postgres --command "CREATE DATABASE $one TEMPLATE tpl STRATEGY wal_log" ;;
@@ -60,6 +61,8 @@ storm_statement() {
         refill) storm_sql kept --command "BEGIN; TRUNCATE refilled;
             INSERT INTO refilled SELECT * FROM pairs WHERE i <= 1000; COMMIT" ;;
         change) storm_sql tpl --command "INSERT INTO pairs SELECT i, v, 'new' FROM pairs WHERE i <= 200" ;;
+        alter) storm_sql tpl --command "ALTER TABLE pairs DROP COLUMN IF EXISTS more, ADD COLUMN more bigint DEFAULT 7" \
+            --command "UPDATE pairs SET more = i WHERE i % 3 = 0" ;;
     esac
 }
 
@@ -133,8 +136,9 @@ storm_round() {
     random_below 9
     run_storm "$RANDOM" $((4 + drawn)) &
     storm=$!
+    draw auto auto off
     "$windlass" backup "$(cluster_uri "$work/source")" --to "$work/set/1.windlass" --max-rate 16MiB --compress lz4 \
-        --json >backup.json 2>backup.err &
+        --pages "$drawn" --json >backup.json 2>backup.err &
     storm_backup=$!
     random_below 5
     if ((drawn == 0)); then kill_in_storm && rm -rf "$work/set" && return; fi

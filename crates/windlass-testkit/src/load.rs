@@ -15,13 +15,16 @@ const MESSAGES_BYTES_MAX: usize = 4096;
 /// So many sessions write beside the statements below.
 const SESSIONS: usize = 3;
 
-/// Statements that create, move and remove files while they are copied. They run one after the
-/// other.
-const DDL: [&str; 12] = [
+/// Statements that create, move and remove files, and change columns, while files are copied. They
+/// run one after the other.
+const DDL: [&str; 15] = [
     "CREATE TABLE churn AS SELECT i, md5(i::text) AS x FROM generate_series(1, 5000) i",
     "CREATE INDEX churn_i ON churn (i)",
     "CREATE UNLOGGED TABLE churn_unlogged AS SELECT * FROM churn",
     "UPDATE churn SET x = x || i WHERE i % 3 = 0",
+    "ALTER TABLE churn ADD COLUMN more bigint DEFAULT 7, DROP COLUMN x",
+    "UPDATE churn SET more = i WHERE i % 2 = 0",
+    "ALTER TABLE churn ALTER COLUMN i TYPE bigint",
     "VACUUM FULL churn",
     "ALTER TABLE churn_unlogged SET LOGGED",
     "TRUNCATE churn",

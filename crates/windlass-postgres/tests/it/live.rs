@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use windlass_testkit::load::{assert_same_dump, under_load};
+use windlass_testkit::load::{assert_same_dump, under_load_of};
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, succeed};
 
 use crate::support::{
@@ -13,6 +13,16 @@ use windlass_postgres::{BackupOutcome, Cluster};
 
 /// So slow that the workload below changes many of the files during the copy.
 const SOURCE_RATE: u64 = 24 << 20;
+
+/// Each round drops a column of the tables that pgbench writes to, and adds another: rows with
+/// different columns lie in one file, and the layouts of a backup are those of an earlier moment.
+const COLUMNS: [&str; 2] = [
+    "ALTER TABLE pgbench_accounts DROP COLUMN IF EXISTS more, ADD COLUMN more bigint DEFAULT 7",
+    "ALTER TABLE pgbench_history DROP COLUMN IF EXISTS more, ADD COLUMN more text DEFAULT 'm'",
+];
+/// How many columns pgbench's table has had so far, dropped ones included. It begins with four.
+const COLUMNS_EVER: &str = "SELECT count(*) FROM pg_attribute \
+    WHERE attrelid = 'pgbench_accounts'::regclass AND attnum > 0";
 
 fn busy_cluster(place: &Path, options: ClusterOptions) -> PrivateCluster {
     let archive = place.join("archive");
@@ -104,7 +114,8 @@ fn live_round_trip(
         ..Wish::default()
     };
     let set = place.path().join("set");
-    let outcome = under_load(&source, || try_backup(&source, &set, &wish)).unwrap();
+    let more: &[&str] = if pages { &COLUMNS } else { &[] };
+    let outcome = under_load_of(&source, more, || try_backup(&source, &set, &wish)).unwrap();
     assert_same_content(&source, place.path(), &outcome);
     (place, source, outcome)
 }
@@ -126,8 +137,10 @@ fn a_backup_under_load_and_ddl_is_the_source_at_its_stop_position() {
 #[test]
 fn a_backup_under_load_with_pages_apart_is_the_source_at_its_stop_position() {
     let options = ClusterOptions::default().initdb("--data-checksums");
-    let (_place, _source, outcome) = live_round_trip(options, true);
+    let (_place, source, outcome) = live_round_trip(options, true);
     assert!(outcome.facts.checksums.pages_checked > 10_000);
+    let columns: u32 = source.sql("postgres", COLUMNS_EVER).parse().unwrap();
+    assert!(columns > 4, "no column changed");
     let pages = outcome.report.pages.unwrap();
     // The accounts of pgbench stay as they are: they become very small without that.
     assert!(pages.apart_bytes > 10_000_000, "{pages:?}");

@@ -37,7 +37,7 @@ fn number(bytes: &mut &[u8]) -> usize {
 }
 
 /// The description of the pages of a golden frame, as docs/format.md says where it is.
-fn description(golden: &Golden) -> &[u8] {
+pub fn description(golden: &Golden) -> &[u8] {
     let mut rest = &golden.stored[1 + 8 * usize::from(golden.stored[0])..];
     for _ in 0..number(&mut rest) {
         number(&mut rest);

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 #![allow(clippy::cast_possible_truncation, reason = "what tests count is small")]
 
+mod btrees;
 mod corpus;
 mod decoders;
 mod golden;

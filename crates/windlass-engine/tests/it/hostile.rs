@@ -5,6 +5,7 @@
 //! what a set merely claims to hold dies there.
 
 mod cases;
+mod laid;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,10 +15,13 @@ use windlass_engine::media::{Codec, PieceEntry};
 use windlass_engine::{
     Cancel, DirectoryTarget, Discard, EngineError, OpenSet, TargetLayout, restore,
 };
+use windlass_testkit::heap::{HEAP_PAGE, heap_pages};
 
 use crate::forge::*;
+use crate::laid_out::store;
 use crate::support::*;
 use cases::*;
+use laid::laid_frames;
 
 const PLACE: &str = "WINDLASS_TEST_HOSTILE";
 const ADDRESS_SPACE: u64 = 512 << 20;
@@ -99,7 +103,8 @@ fn every_hostile_set_is_refused_and_writes_nothing_outside_its_target() {
     }
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("outside")).unwrap();
-    let cases = all_cases();
+    let mut cases = all_cases();
+    cases.extend(laid_frames());
     for (name, forge) in &cases {
         let place = dir.path().join("sets").join(name);
         std::fs::create_dir_all(&place).unwrap();
@@ -151,6 +156,34 @@ fn frames_that_expand_a_thousandfold_are_restored_in_little_memory() {
     confined(test, dir.path());
     let restored = dir.path().join("target/file").metadata().unwrap().len();
     assert_eq!(restored, (FRAMES * FRAME_BYTES) as u64);
+}
+
+#[test]
+fn frames_of_4_mib_with_pages_apart_are_restored_in_little_memory() {
+    let test = "hostile::frames_of_4_mib_with_pages_apart_are_restored_in_little_memory";
+    const FRAMES: usize = 8;
+    if let Some(dir) = std::env::var_os(PLACE) {
+        return use_set(Path::new(&dir)).unwrap();
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let content = heap_pages(laid::FRAME_BYTES / HEAP_PAGE, 1);
+    let (whole, (entry, stored)) = (piece(0, 0, &content), store(&content, Codec::Zstd(1)));
+    let forge = with(|forge| {
+        forge.header.page_frames = true;
+        forge.header.frame_bytes = content.len() as u32;
+        forge.files[0].bytes = (FRAMES * content.len()) as u64;
+        let at = |index: usize| PieceEntry {
+            offset: (index * content.len()) as u64,
+            ..whole
+        };
+        let frame = |index| (entry, vec![at(index)], stored.clone());
+        forge.frames = (0..FRAMES).map(frame).collect();
+    });
+    forge.write(dir.path());
+    confined(test, dir.path());
+    let restored = std::fs::read(dir.path().join("target/file")).unwrap();
+    assert_eq!(restored.len(), FRAMES * content.len());
+    assert!(restored.chunks(content.len()).all(|frame| frame == content));
 }
 
 #[test]

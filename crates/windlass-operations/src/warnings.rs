@@ -121,10 +121,11 @@ pub(crate) fn of_instead(reason: Option<String>) -> Option<(&'static str, String
 /// The warning about frames whose pages did not come back when that was tried.
 pub(crate) fn of_pages(pages: Option<PagesReport>) -> Option<(&'static str, String)> {
     let frames = pages.filter(|pages| pages.wrong_frames > 0)?.wrong_frames;
+    let are = if frames == 1 { "is" } else { "are" };
     let frames = counted(frames, "frame");
     let text = format!(
-        "{frames} would not have come back from the page codec, and are stored without it: the set \
-         is good, and this is a mistake in Windlass"
+        "{frames} would not have come back from the page codec, and {are} stored without it: the \
+         set is good, and this is a mistake in Windlass"
     );
     Some((PAGE_CODEC, text))
 }
@@ -150,6 +151,30 @@ mod tests {
             .into_iter()
             .chain([("special-file", "x".to_owned())]);
         assert_eq!(Warnings::new(both, &accept).ending(), Ending::Warnings);
+    }
+
+    #[test]
+    fn frames_that_the_page_codec_got_wrong_are_told_and_nobody_can_accept_that() {
+        let of = |wrong_frames| {
+            of_pages(Some(PagesReport {
+                wrong_frames,
+                ..PagesReport::default()
+            }))
+        };
+        assert_eq!(of_pages(None), None);
+        assert_eq!(of(0), None);
+        for (frames, words) in [(1, "1 frame would"), (3, "3 frames would")] {
+            let (name, text) = of(frames).unwrap();
+            assert_eq!(name, PAGE_CODEC);
+            assert!(text.starts_with(words), "{text}");
+            assert!(text.contains("the set is good"), "{text}");
+            assert_eq!(text.contains("is stored"), frames == 1, "{text}");
+        }
+        let warnings = Warnings::new(of(1), &["link-followed".to_owned()]);
+        assert_eq!(warnings.ending(), Ending::Warnings);
+        assert_eq!(warnings.document()[0]["name"], PAGE_CODEC);
+        assert_eq!(warnings.open_names(), Vec::<&str>::new());
+        assert!(!acceptable().contains(&PAGE_CODEC));
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod moments;
 mod only;
 mod outputs;
 mod pages;
+mod pages_alike;
 mod receive;
 mod receive_kills;
 mod repair;

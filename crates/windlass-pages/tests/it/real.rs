@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use windlass_pages::{Column, Layout};
+use windlass_testkit::installed::hooked_versions;
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster};
 
 use crate::support::{Codec, Draw, damage, page_size};
@@ -46,22 +47,22 @@ fn column(text: &str) -> Option<Column> {
 }
 
 fn build() -> Vec<(Layout, Vec<u8>)> {
-    let mut frames = Vec::new();
-    for checksums in [false, true] {
-        let mut options = ClusterOptions::default().setting("autovacuum = off");
-        if checksums {
-            options = options.initdb("--data-checksums");
-        }
-        let mut cluster = PrivateCluster::start(&options);
-        // One by one: VACUUM runs in no transaction.
-        for statement in MANY_TYPES.split_inclusive(";\n") {
-            cluster.sql("postgres", statement);
-        }
-        let layouts = layouts(&cluster, "postgres", 8192);
-        cluster.stop("fast");
-        frames.extend(read_frames(cluster.data(), &layouts));
-    }
+    let plain = ClusterOptions::default();
+    let mut frames = frames_of(plain.clone());
+    frames.extend(frames_of(plain.initdb("--data-checksums")));
     frames
+}
+
+/// Frames of a cluster that is made for that.
+fn frames_of(options: ClusterOptions) -> Vec<(Layout, Vec<u8>)> {
+    let mut cluster = PrivateCluster::start(&options.setting("autovacuum = off"));
+    // One by one: VACUUM runs in no transaction.
+    for statement in MANY_TYPES.split_inclusive(";\n") {
+        cluster.sql("postgres", statement);
+    }
+    let layouts = layouts(&cluster, "postgres", 8192);
+    cluster.stop("fast");
+    read_frames(cluster.data(), &layouts)
 }
 
 fn read_frames(data: &Path, layouts: &HashMap<String, Layout>) -> Vec<(Layout, Vec<u8>)> {
@@ -82,11 +83,11 @@ pub fn frames() -> &'static [(Layout, Vec<u8>)] {
     FRAMES.get_or_init(build)
 }
 
-#[test]
-fn every_relation_of_a_cluster_comes_back_and_most_become_much_shorter() {
+/// Every frame comes back, and most become much shorter.
+fn assert_short(frames: &[(Layout, Vec<u8>)], of: &str) {
     let mut codec = Codec::default();
     let (mut heaps, mut btrees) = ((0, 0), (0, 0));
-    for (layout, raw) in frames() {
+    for (layout, raw) in frames {
         let streams = codec.round_trip(layout, raw);
         let sum = match layout {
             Layout::PostgresHeap { .. } => &mut heaps,
@@ -96,8 +97,26 @@ fn every_relation_of_a_cluster_comes_back_and_most_become_much_shorter() {
         sum.1 += streams.unwrap_or(raw.len());
     }
     // Without any codec behind it.
-    assert!(heaps.1 * 10 < heaps.0 * 6, "heaps: {heaps:?}");
-    assert!(btrees.1 * 10 < btrees.0 * 6, "B-trees: {btrees:?}");
+    assert!(heaps.1 * 10 < heaps.0 * 6, "{of}: heaps: {heaps:?}");
+    assert!(btrees.1 * 10 < btrees.0 * 6, "{of}: B-trees: {btrees:?}");
+}
+
+#[test]
+fn every_relation_of_a_cluster_comes_back_and_most_become_much_shorter() {
+    assert_short(frames(), "Debian's");
+}
+
+#[test]
+fn every_relation_of_the_other_versions_comes_back_and_most_become_much_shorter() {
+    let versions = hooked_versions();
+    // Debian's is the last one.
+    for (major, bin) in &versions[..versions.len() - 1] {
+        let options = ClusterOptions {
+            bin: bin.clone(),
+            ..ClusterOptions::default()
+        };
+        assert_short(&frames_of(options), &major.to_string());
+    }
 }
 
 #[test]

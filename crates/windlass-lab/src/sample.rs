@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_engine::PageClass;
-use windlass_engine::media::{PageLayout, fitted};
+use windlass_engine::media::{Codec, PageLayout, fitted};
 
 use crate::error::LabError;
 
@@ -29,6 +29,8 @@ pub struct Sample {
     pub extents: Vec<Extent>,
     /// How pages of the files are laid out.
     pub(crate) layouts: Vec<PageLayout>,
+    /// Whether pages are taken apart with every codec, and not only where that costs no time.
+    pub(crate) is_asked: bool,
     /// Bytes of all files.
     pub total_bytes: u64,
 }
@@ -79,6 +81,22 @@ impl Sample {
         let layouts = classes.iter().map(|class| class.layout().clone());
         sample.layouts = layouts.collect();
         Ok(sample)
+    }
+
+    /// For a backup that was asked to take pages apart: it does so with every codec that
+    /// compresses.
+    #[must_use]
+    pub fn asked(self, is_asked: bool) -> Self {
+        Self { is_asked, ..self }
+    }
+
+    /// How the pages are laid out that a backup with this codec takes apart.
+    pub(crate) fn layouts_with(&self, codec: Codec) -> &[PageLayout] {
+        let is_asked = self.is_asked && codec != Codec::None;
+        match is_asked || PageClass::is_worth_it_with(codec) {
+            true => &self.layouts,
+            false => &[],
+        }
     }
 
     /// Bytes of the sample.

@@ -18,7 +18,7 @@ use windlass_lab::{Prediction, measure_codecs};
 use windlass_object::is_in_bucket;
 use windlass_postgres::{Cluster, Foreseen, PageLayouts, Warning};
 
-use crate::backup::BackupRequest;
+use crate::backup::{BackupRequest, PageChoice};
 use crate::caller::Caller;
 use crate::checks::{Checks, Finding};
 use crate::database::DatabaseName;
@@ -164,6 +164,9 @@ fn predict(
         .first()
         .map_or(Path::new(""), PathBuf::as_path);
     let sample = cluster_sample(&source.files, (root, &source.layouts), SAMPLE_BYTES)?;
+    // The fastest codec of a range leaves pages as they are, whatever was asked.
+    let is_asked = request.pages == PageChoice::Auto && request.compression.range.is_none();
+    let sample = sample.asked(is_asked);
     let speeds = measure_codecs(&sample, &[codec], SAMPLE_TIME, &Cancel::new())?;
     let before = foretold::Before {
         bytes: source.read_bytes.unwrap_or(source.bytes),

@@ -57,7 +57,7 @@ pub fn measure_codecs(
     for codec in codecs {
         speeds.codecs.push(codec_speed(
             *codec,
-            (&frames, &sample.layouts),
+            (&frames, sample.layouts_with(*codec)),
             share,
             cancel,
         )?);
@@ -69,7 +69,7 @@ pub fn measure_codecs(
 type Frame<'a> = (&'a [u8], Option<usize>);
 
 /// Measures one codec on frames from all over the sample, until the time is up or all are done.
-/// Pages are taken apart where a backup does that by default.
+/// Pages with a layout are taken apart.
 fn codec_speed(
     codec: Codec,
     (frames, layouts): (&[Frame<'_>], &[PageLayout]),
@@ -79,10 +79,8 @@ fn codec_speed(
     let mut encoder = FrameEncoder::new(encoder(codec)?, Arc::default(), true);
     encoder.prepare(PageEncoder::default);
     let mut decoder = FrameDecoder::new().map_err(windlass_engine::EngineError::from)?;
-    let layouts = layouts
-        .iter()
-        .filter(|_| PageClass::is_worth_it_with(codec));
-    let classes: Vec<_> = layouts.cloned().map(PageClass::new).collect();
+    let layouts = layouts.iter().cloned();
+    let classes: Vec<_> = layouts.map(PageClass::new).collect();
     let mut stored = vec![0; encoder.bound(FRAME_BYTES)];
     let mut again = vec![0; FRAME_BYTES];
     let (mut raw_bytes, mut stored_bytes) = (0usize, 0usize);
@@ -189,6 +187,8 @@ fn to_f64(bytes: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use windlass_testkit::heap::{heap_layout, heap_pages};
+
     use super::*;
     use crate::sample::Extent;
 
@@ -201,9 +201,40 @@ mod tests {
         };
         Sample {
             extents: text.as_bytes().chunks(1 << 20).map(extent).collect(),
-            layouts: Vec::new(),
             total_bytes: text.len() as u64,
+            ..Sample::default()
         }
+    }
+
+    /// A backup that is asked takes pages apart with lz4, too; by default it does not.
+    #[test]
+    fn pages_are_taken_apart_with_the_codecs_with_which_a_backup_does_that() {
+        let bytes = heap_pages(128, 1);
+        let plain = Sample {
+            total_bytes: bytes.len() as u64,
+            extents: vec![Extent {
+                bytes,
+                layout: Some(0),
+            }],
+            ..Sample::default()
+        };
+        let usual = Sample {
+            layouts: vec![heap_layout()],
+            ..plain.clone()
+        };
+        let asked = usual.clone().asked(true);
+        let codecs = [Codec::None, Codec::Lz4, Codec::Zstd(1)];
+        let ratios = |sample: &Sample| {
+            // All frames are tried long before it is spent.
+            let budget = Duration::from_secs(600);
+            let speeds = measure_codecs(sample, &codecs, budget, &Cancel::new()).unwrap();
+            codecs.map(|codec| speeds.of(codec).ratio)
+        };
+        let (plain, usual, asked) = (ratios(&plain), ratios(&usual), ratios(&asked));
+        assert_eq!(usual[..2], plain[..2]);
+        assert!(usual[2] > 1.1 * plain[2], "{usual:?} {plain:?}");
+        assert_eq!(asked[0], plain[0]);
+        assert!(asked[1] > 1.1 * plain[1], "{asked:?} {plain:?}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use windlass_lab::{
 
 use super::limit::Known;
 use super::{TuneRequest, TunedDatabase};
+use crate::backup::PageChoice;
 use crate::caller::Caller;
 use crate::database::DatabaseName;
 use crate::devices::{self, DeviceName, StripeNames};
@@ -64,6 +65,7 @@ impl Bench<'_> {
             class.filter(|_| self.takes_apart(Codec::Zstd(1)))
         };
         let sample = Sample::of_relations(files, SAMPLE_BYTES, class)?;
+        let sample = sample.asked(request.pages == PageChoice::Auto);
         let speeds = measure_codecs(&sample, &request.codecs, SAMPLE_TIME, self.cancel)?;
         let limit = known.limit(&speeds, &request.codecs, threads, &request.rates);
         let spent = (SAMPLE_TIME.as_secs_f64(), sample.bytes());

@@ -141,19 +141,23 @@ mount_line() {
         "$carried" "$(quotient "$carried" $((carried + decoded)))"
 }
 
-# Sets random_us: the 50th percentile of 8 KiB reads anywhere in the largest files, one at a time.
-random_through_mount() {
-    mount_set
-    as_server_in "$mount_at" fio --name=random --readonly --rw=randread --bs=8k --ioengine=psync --randseed=1 \
-        --number_ios=20000 --invalidate=0 --file_service_type=random --output-format=json \
+# random_in DIR COUNT: sets random_us, the 50th percentile of so many 8 KiB reads anywhere in the largest files there, one at a time.
+random_in() {
+    as_server_in "$1" fio --name=random --readonly --rw=randread --bs=8k --ioengine=psync --randseed=1 \
+        --number_ios="$2" --invalidate=0 --file_service_type=random --output-format=json \
         --filename="$(head -n 8 "$bench_dir/large" | paste -s -d :)" >"$bench_dir/last.out"
-    unmount_set
     random_us=$(json '.jobs[0].read.clat_ns.percentile."50.000000" / 1000')
 }
 
-# The same without a mount, each from a frame that is not in the cache.
+random_through_mount() {
+    mount_set
+    random_in "$mount_at" 20000
+    unmount_set
+}
+
+# frame_us NAME: the same without a mount, each from a frame of that set that is not in the cache.
 frame_us() {
-    as_server "$random_read" "$(out windlass)/set.windlass" 5000 | sed -n 's/^cold: p50 \([0-9.]*\)µs.*/\1/p'
+    as_server "$random_read" "$(out "$1")/set.windlass" 5000 | sed -n 's/^cold: p50 \([0-9.]*\)µs.*/\1/p'
 }
 
 # random_line: both in turns, so that a slow minute of the machine meets both.
@@ -161,13 +165,57 @@ random_line() {
     local round frame file="$results_dir/mount-random.tsv"
     : >"$file"
     for ((round = 1; round <= pairs; round++)); do
-        frame=$(frame_us)
+        frame=$(frame_us windlass)
         random_through_mount
         note "random, round $round of $pairs: frame $frame us, mount $random_us us"
         printf '%s\t%s\t%s\n' "$frame" "$random_us" "$(quotient "$random_us" "$frame" 3)" >>"$file"
     done
     printf 'random: p50 %s us of 8 KiB, decoding a frame %s us, ratio %s (asked for: at most 1.5)\n' \
         "$(cut -f 2 "$file" | median)" "$(cut -f 1 "$file" | median)" "$(cut -f 3 "$file" | median)"
+}
+
+# The same cluster with its pages as they are.
+run_windlass_plain() {
+    fresh "$(out plain)"
+    timed "$windlass" backup "$uri" --to "$(out plain)/set.windlass" --compress "$codec" --pages off --json
+}
+
+# apart_line: random reads of the set, whose pages are taken apart, and of a plain one.
+apart_line() {
+    local round apart plain file="$results_dir/mount-apart.tsv"
+    run_windlass_plain
+    : >"$file"
+    for ((round = 1; round <= pairs; round++)); do
+        apart=$(frame_us windlass)
+        plain=$(frame_us plain)
+        note "apart, round $round of $pairs: pages apart $apart us, as they are $plain us"
+        printf '%s\t%s\t%s\n' "$apart" "$plain" "$(quotient "$apart" "$plain" 3)" >>"$file"
+    done
+    printf 'apart: p50 %s us of 8 KiB from pages that are taken apart, %s us from plain ones, ratio %s (asked for: at most 1.3)\n' \
+        "$(cut -f 1 "$file" | median)" "$(cut -f 2 "$file" | median)" "$(cut -f 3 "$file" | median)"
+}
+
+# cold_line: random reads of a mount that nobody has read yet, and of the source's own files, neither in any cache.
+cold_line() {
+    local round mounted file="$results_dir/mount-cold.tsv"
+    if ! can_be_root; then
+        note "cold reads are left out: dropping the page cache needs root"
+        return
+    fi
+    : >"$file"
+    for ((round = 1; round <= pairs; round++)); do
+        mount_set
+        drop_page_cache
+        random_in "$mount_at" 2000
+        unmount_set
+        mounted=$random_us
+        drop_page_cache
+        random_in "$serving_dir/data" 2000
+        note "cold, round $round of $pairs: mount $mounted us, plain file $random_us us"
+        printf '%s\t%s\t%s\n' "$mounted" "$random_us" "$(quotient "$mounted" "$random_us" 3)" >>"$file"
+    done
+    printf 'cold: p50 %s us of 8 KiB through the mount, %s us from the plain file, ratio %s\n' \
+        "$(cut -f 1 "$file" | median)" "$(cut -f 2 "$file" | median)" "$(cut -f 3 "$file" | median)"
 }
 
 # The rate in MB/s at which a file is read a second time.
@@ -183,6 +231,7 @@ bench_mount() {
     [[ -n ${WINDLASS_RANDOM_READ:-} && -n ${WINDLASS_NOTHING_TO_DECODE:-} ]] ||
         cargo_build --release \
             --package windlass-image --example random_read --package windlass-mount --example nothing_to_decode
+    need fio:fio
     server_dir "$bench_dir/out"
     need_tpch_cluster
     serve "tpch-$scale"
@@ -194,6 +243,8 @@ bench_mount() {
     mount_line mount_direct nothing_direct
     printf 'memory: peak %s MiB after that (asked for: cache of 64 MiB + 64)\n' "$((sequential_peak_kib / 1024))"
     random_line
+    apart_line
+    cold_line
     mount_set
     file=$(head -n 1 "$bench_dir/large")
     printf 'cached: %s MB/s through the mount, %s MB/s of the same file in its file system\n' \

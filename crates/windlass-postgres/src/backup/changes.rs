@@ -19,7 +19,9 @@
 //! left out if its header says that it was last changed before the base began. That holds only if
 //! hint bits are logged. A page without a position may be one of zeros that nobody logged, so it is
 //! taken. A copy of a database's files keeps the positions of its template, so a database whose
-//! PG_VERSION is not the one that the base has is whole.
+//! PG_VERSION is not the one that the base has is whole. With `wal_level = minimal`, pages of a
+//! file that their transaction has made may have positions from before the base, too. The base has
+//! no such file: the server gives a number again only after four billion others.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;

@@ -1,4 +1,5 @@
-//! Chains over what moves a cluster or its files: promotions, tablespaces, a log that was reset.
+//! Chains over what moves a cluster or its files: promotions, tablespaces, a log that was reset,
+//! and one that left changes out.
 //!
 //! With `chains.rs` and `chains_beside_core.rs` these are the scenarios of PostgreSQL's own tests
 //! of pg_combinebackup (002 to 012), on our chains.
@@ -239,4 +240,80 @@ fn a_log_that_was_reset_between_two_links_is_refused() {
         matches!(&fault, Err(PostgresError::Chain(ChainFault::Gap { .. }))),
         "{fault:?}"
     );
+}
+
+/// Fills, copies and builds files that no log has, if it is minimal, and changes others.
+fn change_under_a_minimal_log(source: &PrivateCluster, space: &Path) {
+    let made = "BEGIN; \
+         CREATE TABLE made AS SELECT i, point(i, i) AS p FROM generate_series(1, 9000) i; \
+         TRUNCATE made; \
+         INSERT INTO made SELECT i, point(-i, i) FROM generate_series(1, 7000) i; \
+         CREATE INDEX ON made (i); \
+         CREATE INDEX ON made USING hash (i); \
+         CREATE INDEX ON made USING gist (p); \
+         CREATE INDEX ON made USING spgist (p); \
+         CREATE INDEX ON made USING gin ((ARRAY[i])); \
+         CREATE INDEX ON made USING brin (i); \
+         COMMIT";
+    for sql in [
+        &format!("CREATE TABLESPACE space LOCATION '{}'", space.display()),
+        // These pages are copied with the positions that they have.
+        "ALTER TABLE moved SET TABLESPACE space",
+        "ALTER INDEX moved_p SET TABLESPACE space",
+        "ALTER TABLE moved SET TABLESPACE pg_default",
+        "ALTER INDEX moved_p SET TABLESPACE pg_default",
+        "DROP TABLESPACE space",
+        "BEGIN; TRUNCATE emptied; INSERT INTO emptied SELECT generate_series(1, 5000); COMMIT",
+        made,
+        "CLUSTER clustered USING clustered_i",
+        "REINDEX TABLE stays",
+        "UPDATE stays SET x = 'new' WHERE i % 900 = 5",
+        "DELETE FROM stays WHERE i BETWEEN 4000 AND 6000",
+        "VACUUM (FREEZE) stays",
+        "CREATE DATABASE copied TEMPLATE filled STRATEGY file_copy",
+    ] {
+        source.sql("postgres", sql);
+    }
+}
+
+/// With `wal_level = minimal`, a file that was made in the same transaction is not logged: its
+/// pages have no position, or an old one. Such a file is new since the base, and so it is whole.
+/// Whatever else is written is logged as ever. On 17 and later the summaries have a gap there.
+#[test]
+fn what_a_minimal_log_leaves_out_is_in_files_that_are_whole() {
+    let bin = Path::new(DEFAULT_BIN);
+    let mut fixture = Fixture::new(bin, &["--data-checksums"], &[]);
+    let space = fixture.path("space");
+    std::fs::create_dir(&space).unwrap();
+    for sql in [
+        "CREATE TABLE moved AS SELECT i, point(i, i) AS p FROM generate_series(1, 9000) i",
+        "CREATE INDEX moved_p ON moved USING gist (p)",
+        "CREATE TABLE emptied AS SELECT generate_series(1, 9000) i",
+        "CREATE TABLE clustered AS SELECT i, 9000 - i AS j FROM generate_series(1, 9000) i",
+        "CREATE INDEX clustered_i ON clustered (j)",
+        "CREATE TABLE stays AS SELECT i, md5(i::text) AS x FROM generate_series(1, 9000) i",
+        "CREATE INDEX ON stays (i)",
+        "CREATE DATABASE filled",
+    ] {
+        fixture.source.sql("postgres", sql);
+    }
+    let rows = "CREATE TABLE t AS SELECT generate_series(1, 9000) i";
+    fixture.source.sql("filled", rows);
+    fixture.back_up("full", None);
+    // Also what is short is written to its file at once, and not to the log.
+    let minimal = "-c wal_level=minimal -c max_wal_senders=0 -c archive_mode=off";
+    let all = format!("{minimal} -c wal_skip_threshold=0");
+    let replica = "-c wal_level=replica -c max_wal_senders=10 -c archive_mode=on";
+    fixture.source.option(&all);
+    fixture.source.stop("fast");
+    fixture.source.run();
+    assert_eq!(fixture.source.sql("postgres", "SHOW wal_level"), "minimal");
+    change_under_a_minimal_log(&fixture.source, &space);
+    fixture.source.option(replica);
+    fixture.source.stop("fast");
+    fixture.source.run();
+    let one = fixture.back_up("one", Some((Incr, "full")));
+    assert_eq!(one.facts.changes_from.as_deref(), Some("pages"));
+    let held = fixture.mark("one");
+    fixture.judge("one", "one", &held);
 }

@@ -4,6 +4,7 @@
     format-reader.py STRIPE [STRIPE ...]                    what the set is, and its files
     format-reader.py STRIPE [STRIPE ...] --file PATH > OUT  one file's bytes, checked
     format-reader.py OBJECT.wlog > OUT                      what a log object holds, checked
+    format-reader.py OBJECT.wlog ... --onto FILE > OUT      what their transactions make of a SQLite database
     format-reader.py --frame STORED RAW_BYTES > OUT         one frame of pages, stored without a codec
     format-reader.py ... --identity FILE                    for an encrypted set: an identity of age
 
@@ -16,6 +17,7 @@ taken apart are put together by pages_reader.py, beside this file. An encrypted 
 `age`, which opens its envelopes, and the package `cryptography` (Debian: age, python3-cryptography).
 """
 
+import io
 import json
 import shutil
 import struct
@@ -502,7 +504,8 @@ def marked(path):
 
 
 def read_log(path, out):
-    """Writes what a log object holds: a run of a log, or a file that belongs to one."""
+    """Writes what a log object holds: a run of a log, or a file that belongs to one. Returns its kind,
+    and from where to where the run goes."""
     with open(path, "rb") as file:
         data = file.read()
     check_crc(data[:128], "log header")
@@ -552,6 +555,50 @@ def read_log(path, out):
     what = f"file {name.decode()}" if kind == 1 else f"log from {start:#x} to {position:#x}"
     of = f"SQLite database {system:016X}" if kind == 2 else f"cluster {system}, segments of {segment_bytes}"
     print(f"{what}, {of}, timeline {timeline}", file=sys.stderr)
+    return kind, start, position
+
+
+def transactions(data):
+    """The transactions among these records: number, bytes of the database behind it, and its pages."""
+    at = 0
+    while at + 72 <= len(data):
+        check_crc(data[at : at + 72], "record")
+        magic, kind, zero, page_bytes, pages, count = Fields(data, at).take("4sB3sIII")
+        number, _, _, more = Fields(data, at + 40).take("Qqq4s")
+        need(magic == b"WLCM" and kind < 2 and is_zero(zero + more), "record: a newer format")
+        at += 72
+        size = count * (4 + page_bytes) if kind else count
+        if at + size > len(data):
+            break  # the end of a writer that was cut off
+        if kind:
+            found = [data[start : start + 4 + page_bytes] for start in range(at, at + size, 4 + page_bytes)]
+            yield number, pages * page_bytes, [(struct.unpack("<I", one[:4])[0], one[4:]) for one in found]
+        at += size
+
+
+def replay(paths, onto, out):
+    """Puts the transactions of log objects over a database whose state lies within that log: those
+    that it has already are overwritten by themselves and by what came later."""
+    with open(onto, "rb") as file:
+        content = bytearray(file.read())
+    before, reached = None, None
+    for path in paths:
+        records = io.BytesIO()
+        kind, start, end = read_log(path, records)
+        need(kind == 2, "no log of a SQLite database")
+        need(reached in (None, start), "log is missing between two objects")
+        reached = end
+        for number, length, pages in transactions(records.getvalue()):
+            need(before is None or number == before + 1, "a transaction is missing")
+            before = number
+            for place, page in pages:
+                at = (place - 1) * len(page)
+                need(place > 0 and at + len(page) <= 1 << 40, "a page that no database has")
+                content.extend(bytes(max(0, at + len(page) - len(content))))
+                content[at : at + len(page)] = page
+            need(length <= len(content), "a database ends before its length")
+            del content[length:]
+    out.write(content)
 
 
 def read_frame(path, raw_bytes, out):
@@ -564,24 +611,32 @@ def read_frame(path, raw_bytes, out):
     out.write(pages)
 
 
+def option(arguments, name):
+    """Takes an option with its value out of the arguments."""
+    if name not in arguments[:-1]:
+        return None
+    at = arguments.index(name)
+    value = arguments[at + 1]
+    del arguments[at : at + 2]
+    return value
+
+
 def main(arguments):
-    path = None
-    if "--file" in arguments[:-1]:
-        at = arguments.index("--file")
-        path = arguments[at + 1].encode()
-        del arguments[at : at + 2]
-    if "--identity" in arguments[:-1]:
-        at = arguments.index("--identity")
-        IDENTITY.append(arguments[at + 1])
-        del arguments[at : at + 2]
+    path, identity, onto = (option(arguments, name) for name in ("--file", "--identity", "--onto"))
+    path = path and path.encode()
+    if identity:
+        IDENTITY.append(identity)
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.exit(__doc__)
     print("note: BLAKE3 is not in Python's library; hashes are not checked", file=sys.stderr)
     try:
         if arguments[0] == "--frame" and len(arguments) == 3:
             return read_frame(arguments[1], int(arguments[2]), sys.stdout.buffer)
+        if onto:
+            return replay(arguments, onto, sys.stdout.buffer)
         if arguments[0].endswith(".wlog"):
-            return read_log(arguments[0], sys.stdout.buffer)
+            read_log(arguments[0], sys.stdout.buffer)
+            return
         stripes = [Stripe(name) for name in arguments]
         ids = dict.fromkeys(stripe.set_id for stripe in stripes)
         sets = {of: Set([one for one in stripes if one.set_id == of]) for of in ids}

@@ -28,6 +28,7 @@ mod foreseen;
 mod foretold;
 mod forged;
 mod glance;
+mod golden_places;
 mod history;
 mod hold;
 mod hooks;

@@ -20,6 +20,7 @@ mod log_buckets;
 mod log_encrypted;
 mod log_places;
 mod moments;
+mod moments_model;
 mod only;
 mod outputs;
 mod pages;

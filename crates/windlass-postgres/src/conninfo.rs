@@ -133,14 +133,22 @@ impl Conninfo {
         Ok(config)
     }
 
+    /// How long a server may take to let us in, if that has a limit.
+    pub(crate) fn connect_timeout(&self) -> Result<Option<Duration>, PostgresError> {
+        let keyword = "connect_timeout";
+        let seconds = self.get(keyword).map(|text| number(keyword, text));
+        let seconds = seconds.transpose()?.filter(|seconds| *seconds > 0);
+        Ok(seconds.map(Duration::from_secs))
+    }
+
     fn set_timing(&self, config: &mut postgres::Config) -> Result<(), PostgresError> {
         let number = |keyword| {
             self.get(keyword)
                 .map(|text| number(keyword, text))
                 .transpose()
         };
-        if let Some(seconds) = number("connect_timeout")?.filter(|seconds| *seconds > 0) {
-            config.connect_timeout(Duration::from_secs(seconds));
+        if let Some(limit) = self.connect_timeout()? {
+            config.connect_timeout(limit);
         }
         // A copy takes hours, and the session is silent meanwhile; routers must see that it is
         // alive.

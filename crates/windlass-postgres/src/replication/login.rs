@@ -1,7 +1,7 @@
 //! Opens the connection of a replication: the ways of sslmode, then the server's question for a
 //! password.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use rustls::{ClientConnection, StreamOwned};
 use windlass_media::fitted;
 
 use super::message::{Message, take};
-use super::wire::{Socket, Wire};
+use super::wire::{Socket, Wire, broken};
 use crate::conninfo::{Address, Conninfo, TlsMode, socket_path};
 use crate::error::PostgresError;
 use crate::tls;
@@ -57,10 +57,8 @@ fn connect_way(
     address: &Address,
     encrypted: bool,
 ) -> Result<Wire, PostgresError> {
-    let fault = |source| PostgresError::Stream {
-        doing: DOING,
-        source,
-    };
+    // So long the server may take for each answer.
+    let patience = conninfo.connect_timeout()?.unwrap_or(CONNECT_TIMEOUT);
     let socket = match address {
         Address::Socket { directory, port } => {
             Socket::Unix(UnixStream::connect(socket_path(directory, *port)).map_err(fault)?)
@@ -75,22 +73,29 @@ fn connect_way(
             };
             let mut opened = Err(ErrorKind::AddrNotAvailable.into());
             for place in places {
-                opened = TcpStream::connect_timeout(&place, CONNECT_TIMEOUT);
+                opened = TcpStream::connect_timeout(&place, patience);
                 if opened.is_ok() {
                     break;
                 }
             }
             let socket = opened.map_err(fault)?;
             socket.set_nodelay(true).map_err(fault)?;
+            // The kernel of a machine that stands still accepts a connection, and nobody answers.
+            socket.set_read_timeout(Some(patience)).map_err(fault)?;
             match encrypted {
                 true => encrypt(conninfo, host, socket)?,
                 false => Socket::Tcp(socket),
             }
         }
     };
-    let mut wire = Wire::new(socket);
+    let mut wire = Wire::new(socket, patience);
     log_in(&mut wire, conninfo)?;
+    wire.begin();
     Ok(wire)
+}
+
+fn fault(source: io::Error) -> PostgresError {
+    broken(DOING, source)
 }
 
 /// Begins the encryption, if the server can.
@@ -99,10 +104,6 @@ fn encrypt(
     host: &str,
     mut socket: TcpStream,
 ) -> Result<Socket, PostgresError> {
-    let fault = |source| PostgresError::Stream {
-        doing: DOING,
-        source,
-    };
     if !conninfo.tls.direct {
         let request = [8_u32.to_be_bytes(), TLS_REQUEST.to_be_bytes()].concat();
         socket.write_all(&request).map_err(fault)?;
@@ -195,10 +196,6 @@ fn answer(wire: &mut Wire, conninfo: &Conninfo, body: &[u8]) -> Result<(), Postg
 
 /// Proves that we know the password without sending it, and lets the server prove the same.
 fn scram(wire: &mut Wire, password: &str, mechanisms: &[u8]) -> Result<(), PostgresError> {
-    let fault = |source| PostgresError::Stream {
-        doing: DOING,
-        source,
-    };
     let refused = |message: &str| PostgresError::Refused {
         doing: DOING,
         message: message.to_owned(),

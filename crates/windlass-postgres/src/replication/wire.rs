@@ -10,7 +10,7 @@ use rustls::{ClientConnection, StreamOwned};
 use super::message::{BODY_BYTES_MAX, Message};
 use crate::error::PostgresError;
 
-/// How long a message may take that has begun to come.
+/// How long an answer may take, and a message that has begun to come.
 const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCK_BYTES: usize = 1 << 16;
 
@@ -67,15 +67,24 @@ pub(super) struct Wire {
     /// What was read and is no whole message yet.
     buffer: Vec<u8>,
     block: Vec<u8>,
+    /// How long an answer may take.
+    patience: Duration,
 }
 
 impl Wire {
-    pub(super) fn new(socket: Socket) -> Self {
+    /// A connection whose server may take so long for each answer, until it has let us in.
+    pub(super) fn new(socket: Socket, patience: Duration) -> Self {
         Self {
             socket,
             buffer: Vec::new(),
             block: vec![0; BLOCK_BYTES],
+            patience,
         }
+    }
+
+    /// The server has let us in.
+    pub(super) fn begin(&mut self) {
+        self.patience = PATIENCE;
     }
 
     pub(super) fn send_raw(
@@ -87,7 +96,7 @@ impl Wire {
             .socket
             .write_all(bytes)
             .and_then(|()| self.socket.flush());
-        sent.map_err(|source| PostgresError::Stream { doing, source })
+        sent.map_err(|source| broken(doing, source))
     }
 
     pub(super) fn send(
@@ -110,7 +119,7 @@ impl Wire {
         doing: &'static str,
         at_most: Option<Duration>,
     ) -> Result<Option<Message>, PostgresError> {
-        let fault = |source| PostgresError::Stream { doing, source };
+        let fault = |source| broken(doing, source);
         loop {
             match self.whole().map_err(fault)? {
                 Some(Message {
@@ -122,7 +131,7 @@ impl Wire {
             }
             let timeout = at_most
                 .filter(|_| self.buffer.is_empty())
-                .unwrap_or(PATIENCE);
+                .unwrap_or(self.patience);
             self.socket.set_timeout(timeout).map_err(fault)?;
             match self.socket.read(&mut self.block) {
                 Ok(0) => return Ok(Some(Message::end())),
@@ -215,6 +224,15 @@ impl Wire {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The error of a socket. Linux says of one that it would block if its time is over.
+pub(super) fn broken(doing: &'static str, source: io::Error) -> PostgresError {
+    let source = match source.kind() {
+        ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
+        _ => source,
+    };
+    PostgresError::Stream { doing, source }
 }
 
 /// The server's error.

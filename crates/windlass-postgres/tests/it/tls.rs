@@ -5,7 +5,7 @@ mod certificates;
 
 use std::process::Command;
 
-use windlass_postgres::{Cluster, PostgresError};
+use windlass_postgres::{Cluster, PostgresError, ReplicationSession};
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user, succeed};
 
 use crate::support::{Wish, backup_connected, holds_no_set, restore_and_judge};
@@ -410,6 +410,53 @@ fn a_statement_of_an_encrypted_session_can_be_cancelled() {
     is_cancelled(&Secured::start(hba), "sslmode=require");
     let direct = "sslmode=require sslnegotiation=direct";
     is_cancelled(&Secured::start_newest(hba), direct);
+}
+
+/// Log is received over sessions that another client opens.
+#[test]
+fn a_session_for_replication_keeps_what_its_mode_promises() {
+    let secured = Secured::start("hostssl replication all all trust");
+    let connect = |more: &str| ReplicationSession::connect(&secured.conninfo(more));
+    let own = "SELECT system_identifier FROM pg_control_system()";
+    let own = secured.cluster.sql("postgres", own);
+    let root = secured.root("ca.crt");
+    for mode in ["require", "verify-ca", "verify-full"] {
+        let mut session = connect(&format!("sslmode={mode} {root}")).unwrap();
+        assert_eq!(session.identify().unwrap().system.to_string(), own);
+        let all = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+            WHERE backend_type = 'walsender'";
+        assert_eq!(secured.cluster.sql("postgres", all), "t", "{mode}");
+    }
+    let other = Authority::new(&secured.place.path().join("other"), "Another authority");
+    let other = format!("sslrootcert={}", other.path("ca.crt").display());
+    for (more, says) in [
+        (format!("sslmode=verify-full {other}"), "UnknownIssuer"),
+        ("sslmode=disable".to_owned(), "pg_hba.conf"),
+    ] {
+        let Err(error) = connect(&more) else {
+            panic!("{more}: connected");
+        };
+        assert!(chain(&error).contains(says), "{more}: {}", chain(&error));
+    }
+}
+
+/// The kernel of a machine accepts connections, also while everything else there stands still.
+#[test]
+fn a_server_that_accepts_and_says_nothing_is_left() {
+    let mut secured = Secured::start("host replication all all trust");
+    secured.cluster.hold();
+    for mode in ["require", "disable"] {
+        let conninfo = secured.conninfo(&format!("sslmode={mode} connect_timeout=1"));
+        let Err(error) = ReplicationSession::connect(&conninfo) else {
+            panic!("{mode}: connected");
+        };
+        assert!(
+            chain(&error).contains("timed out"),
+            "{mode}: {}",
+            chain(&error)
+        );
+    }
+    secured.cluster.kill();
 }
 
 /// Starts a backup over such a session, and cancels it while it waits for the server's checkpoint.

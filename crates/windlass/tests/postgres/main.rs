@@ -27,6 +27,7 @@ mod pages;
 mod pages_alike;
 mod receive;
 mod receive_kills;
+mod receive_standby;
 mod repair;
 mod restore;
 #[path = "../shared/run.rs"]

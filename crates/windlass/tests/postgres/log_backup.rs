@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use serde_json::Value;
+use windlass_testkit::counted::{counted, drawn, killed};
 use windlass_testkit::installed::all_versions;
 use windlass_testkit::postgres::{ClusterOptions, DEFAULT_BIN, PrivateCluster, become_server_user};
 
@@ -250,4 +251,48 @@ fn what_a_backup_of_the_log_cannot_use_is_refused() {
         );
     }
     assert!(!Path::new(&new).exists());
+}
+
+/// Calls by which a copy of the log changes something.
+const CALLS: &str = "write,pwrite64,fsync,fdatasync,ftruncate,mkdir,rename,renameat2,unlink,flock";
+
+/// What a copy leaves that is killed is a log without a gap, and the next copy goes on behind it.
+#[test]
+fn a_backup_of_the_log_that_is_killed_at_any_system_call_leaves_no_gap() {
+    let source = Plain::start(Path::new(DEFAULT_BIN));
+    source.back_up();
+    let (conninfo, place) = (source.server.conninfo(), source.arg("place"));
+    let mut copy = command();
+    copy.args(["backup", &conninfo, "--to", &place, "--type", "log"]);
+    // The first one begins an object, and the second one goes on with it over a whole segment.
+    let mut calls = Vec::new();
+    for row in 1..=2 {
+        source.insert(row);
+        let (output, made) = counted(&copy, CALLS, &source.dir.path().join("trace"));
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        calls.extend(made);
+        source.switch();
+    }
+    calls.sort();
+    calls.dedup();
+    assert!(calls.len() > 12, "{calls:?}");
+    let mut rows_there = vec!["1".to_owned(), "2".to_owned()];
+    for (row, call) in (3..).zip(drawn(calls, 8, 3)) {
+        source.insert(row);
+        rows_there.push(row.to_string());
+        if row % 2 == 0 {
+            source.switch();
+        }
+        killed(&copy, &call);
+        let (code, document) = json(&["info", &place]);
+        assert_eq!(code, 0, "{call}: {document}");
+        let timeline = &document["logs"][0]["timelines"][0];
+        let gaps = timeline["gaps"].as_array().map(Vec::len);
+        assert_eq!(gaps, Some(0), "{call}: {document}");
+    }
+    source.log(&source.server, 0);
+    let verified = windlass(&["verify", &place]);
+    assert_eq!(verified.status.code(), Some(0), "{}", text(&verified));
+    let restored = source.restored("into", &["--target-latest"]);
+    assert_eq!(rows(&restored), rows_there.join(" "));
 }

@@ -307,3 +307,52 @@ fn a_record_that_was_damaged_before_it_was_archived_does_not_look_like_the_end()
     assert_eq!(output.status.code(), Some(1), "{printed}");
     assert!(printed.contains("cannot be replayed beyond"), "{printed}");
 }
+
+/// What the last object may be after a copy that was cut off, or on a bad disk.
+fn torn(whole: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
+    let mut flipped = whole.to_vec();
+    flipped[whole.len() / 2] ^= 1;
+    let noise = (0..whole.len()).map(|at| u8::try_from(at * at % 251).unwrap());
+    vec![
+        ("empty", Vec::new()),
+        ("its header", whole[..128].to_vec()),
+        ("a half", whole[..whole.len() / 2].to_vec()),
+        ("all but a byte", whole[..whole.len() - 1].to_vec()),
+        ("a bit is wrong", flipped),
+        ("zeros", vec![0; whole.len()]),
+        ("garbage", noise.collect()),
+    ]
+}
+
+/// The last segment of a log is cut off, or holds something else: it is named, it is not taken for
+/// the end of the log, and the log before it leads to each moment in it.
+#[test]
+fn a_torn_last_segment_is_named_and_the_log_before_it_is_used() {
+    let source = Archiving::start(&["--wal-segsize=1"]);
+    let place = source.back_up();
+    source.insert_and_archive(1);
+    let position = "SELECT pg_current_wal_insert_lsn()";
+    let lsn = source.server.sql("postgres", position);
+    source.insert_and_archive(2);
+    let last = source.insert_and_archive(3);
+    let [object] = &objects(&place, &last)[..] else {
+        panic!("{last}")
+    };
+    let whole = std::fs::read(object).unwrap();
+    let (into, dry) = (source.arg("refused"), ["--dry-run"]);
+    let restore = ["restore", &place, "--into", &into];
+    for (what, bytes) in torn(&whole) {
+        std::fs::write(object, bytes).unwrap();
+        verified(&place, &[], 4);
+        let output = windlass(&[&restore[..], &["--target-latest"]].concat());
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(4), "{what}: {printed}");
+        assert!(printed.contains(object), "{what}: {printed}");
+        assert!(!Path::new(&into).exists(), "{what}");
+        let before = ["--target-lsn", &lsn];
+        let output = windlass(&[&restore[..], &before, &dry].concat());
+        assert_eq!(output.status.code(), Some(0), "{what}: {}", text(&output));
+    }
+    let server = recovered(&source, "into", &["--target-lsn", &lsn]);
+    assert_eq!(rows(&server), "1");
+}

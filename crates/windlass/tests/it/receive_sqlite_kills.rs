@@ -2,11 +2,14 @@
 //! what it had claimed before is restored, with the content of that moment.
 //!
 //! WINDLASS_TEST_CASES is the number of kills, WINDLASS_TEST_SEED draws their moments.
+//!
+//! And copies of the log that are killed at each of their system calls.
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
 use std::process::Stdio;
 
+use windlass_testkit::counted::{counted, drawn, killed};
 use windlass_testkit::sqlite::{CommitLedger, LedgerSpec, Random, Storm, run_once};
 
 use crate::receive_sqlite::Receiving;
@@ -179,4 +182,39 @@ fn every_moment_that_a_killed_receiver_claimed_is_restored() {
         claimed.len(),
         receiving.timelines().len()
     );
+}
+
+/// Calls by which a copy of the log changes something.
+const CALLS: &str = "write,pwrite64,fsync,fdatasync,ftruncate,mkdir,rename,renameat2,unlink,flock";
+
+/// What it leaves is the log before or the whole, and the next copy makes it whole.
+#[test]
+fn a_copy_of_the_log_that_is_killed_at_any_system_call_leaves_no_gap() {
+    let receiving = Receiving::new();
+    let mut shell = receiving.place.ledger.shell();
+    let mut commit = |number| drop(shell.run(&receiving.place.ledger.transaction(number)));
+    commit(21);
+    // The log begins.
+    assert_eq!(receiving.back_up("log").0, 3);
+    assert_eq!(receiving.back_up("full").0, 0);
+    commit(22);
+    let (database, sets) = receiving.place.ends();
+    let mut copy = command();
+    copy.args(["backup", &database, "--to", &sets, "--type", "log"]);
+    let (output, calls) = counted(&copy, CALLS, &receiving.place.path("trace"));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert!(calls.len() > 12, "{calls:?}");
+    for (number, call) in (23..).zip(drawn(calls, 10, 7)) {
+        commit(number);
+        killed(&copy, &call);
+        let found = receiving.restored(&["--target-latest"]);
+        let is_right = |found: &u64| (number - 1..=number).contains(found);
+        assert!(found.as_ref().is_ok_and(is_right), "{call}: {found:?}");
+        assert_eq!(receiving.back_up("log").0, 0, "{call}");
+        let whole = receiving.restored(&["--target-latest"]);
+        assert_eq!(whole, Ok(number), "{call}");
+        assert_eq!(receiving.timelines().len(), 1, "{call}");
+    }
+    let verified = windlass(&["verify", &sets]);
+    assert_eq!(verified.status.code(), Some(0), "{}", text(&verified));
 }

@@ -6,15 +6,17 @@ use windlass_repository::{LostEnd, RepositoryError};
 use super::buckets;
 use crate::words::quoted;
 
+const DAMAGED: &str = "The object is damaged. If the server still has the segments, archive them \
+    again: Windlass then replaces what is damaged. Otherwise recovery can only go up to there; a \
+    server of PostgreSQL 15 and later that stops there before it has reached its target reads \
+    ahead, and gets nearer with recovery_prefetch = off.";
+
 /// The hint, if there is something to do.
 pub fn hint(error: &RepositoryError) -> Option<String> {
     let text = match error {
         _ if of_access(error).is_some() => of_access(error)?,
         RepositoryError::Io { source, .. } => buckets::hint(buckets::of_io(source)?),
-        RepositoryError::Object { .. } | RepositoryError::Misplaced { .. } => {
-            "The object is damaged. If the server still has the segments, archive them again: \
-             Windlass then replaces what is damaged. Otherwise recovery can only go up to there."
-        }
+        RepositoryError::Object { .. } | RepositoryError::Misplaced { .. } => DAMAGED,
         RepositoryError::LostEnd { lost, .. } => return Some(do_without(lost)),
         RepositoryError::NotAgain { lost, .. } => return Some(admit(lost)),
         RepositoryError::Name { .. } => {

@@ -353,6 +353,13 @@ fn a_torn_last_segment_is_named_and_the_log_before_it_is_used() {
         let output = windlass(&[&restore[..], &before, &dry].concat());
         assert_eq!(output.status.code(), Some(0), "{what}: {}", text(&output));
     }
-    let server = recovered(&source, "into", &["--target-lsn", &lsn]);
+    let into = source.arg("into");
+    let output = windlass(&["restore", &place, "--into", &into, "--target-lsn", &lsn]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let mut server = PrivateCluster::adopt_stopped(Path::new(&into), source.server.bin());
+    // It would read ahead, up to the damage, before it looks whether it has reached the target.
+    server.configure(&["recovery_prefetch = off"]);
+    server.run();
+    server.wait_until("SELECT pg_is_in_recovery()", "f");
     assert_eq!(rows(&server), "1");
 }

@@ -8,6 +8,7 @@
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,26 @@ use tempfile::TempDir;
 const PROGRAM: &str = "WINDLASS_TEST_VERSITYGW";
 /// Long enough for the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The kernel hands out ports from 32768 on to whoever asks for any. None of these is handed out so
+/// while its server has not begun to listen, or is stopped.
+const PORT_FIRST: u16 = 16_384;
+const PORTS: u32 = 16_000;
+
+/// How many ports this process has tried.
+static TRIED: AtomicU32 = AtomicU32::new(0);
+
+/// A port that nobody else in this process gets, and nobody listens on. Other processes of tests
+/// begin elsewhere.
+fn own_port() -> u16 {
+    loop {
+        let number = TRIED.fetch_add(1, Ordering::Relaxed);
+        let number = std::process::id().wrapping_mul(61).wrapping_add(number) % PORTS;
+        let port = PORT_FIRST + u16::try_from(number).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
 
 /// The name of the bucket.
 pub const BUCKET: &str = "shop";
@@ -50,8 +71,7 @@ impl S3Server {
     /// Starts the server again, on its old port if it had one.
     pub fn go_on(&mut self) {
         if self.port == 0 {
-            let free = TcpListener::bind("127.0.0.1:0").unwrap();
-            self.port = free.local_addr().unwrap().port();
+            self.port = own_port();
         }
         let program = std::env::var(PROGRAM).unwrap_or_else(|_| "versitygw".to_owned());
         let log = std::fs::File::create(self.directory.path().join("log")).unwrap();

@@ -109,6 +109,24 @@ struct State {
     rules: Vec<Rule>,
     seen: Vec<Seen>,
     victim: Option<u32>,
+    /// How many requests have come and are not done with.
+    under_way: usize,
+}
+
+/// A request that is not done with, as long as this lives.
+struct UnderWay<'a>(&'a Mutex<State>);
+
+impl<'a> UnderWay<'a> {
+    fn new(state: &'a Mutex<State>) -> Self {
+        lock(state).under_way += 1;
+        Self(state)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        lock(self.0).under_way -= 1;
+    }
 }
 
 /// A running proxy. Its threads end with the process.
@@ -159,11 +177,18 @@ impl Proxy {
         lock(&self.state).victim = Some(process);
     }
 
-    /// Forgets the rules, the victim and what was seen. Returns how many times the rules could
-    /// still have been used.
+    /// Waits until all requests are done with, and forgets the rules, the victim and what was seen.
+    /// Returns how many times the rules could still have been used.
     pub fn reset(&self) -> usize {
-        let state = std::mem::take(&mut *lock(&self.state));
-        state.rules.iter().map(|rule| rule.times).sum()
+        loop {
+            let mut state = lock(&self.state);
+            if state.under_way == 0 {
+                let rules = std::mem::take(&mut *state).rules;
+                return rules.iter().map(|rule| rule.times).sum();
+            }
+            drop(state);
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// The requests so far.
@@ -279,6 +304,7 @@ fn serve(client: TcpStream, server: u16, state: &Mutex<State>) -> io::Result<()>
     server.set_nodelay(true)?;
     let mut server = BufReader::new(server);
     while let Some(head) = Head::read(&mut from_client)? {
+        let _under_way = UnderWay::new(state);
         if head.expects {
             (&client).write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
         }

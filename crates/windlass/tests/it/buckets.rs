@@ -405,6 +405,7 @@ fn a_bucket_that_cannot_be_used_says_why() {
     }
     assert!(!shop.path("copy.db").exists());
     shop.server.go_on();
+    shop.configure(&shop.server.endpoint(), SECRET_KEY, "60s");
     shop.done(&["backup", &database, "--to", &night]);
 }
 

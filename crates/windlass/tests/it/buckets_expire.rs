@@ -12,6 +12,7 @@ use serde_json::Value;
 use windlass_testkit::evil::{Asked, Evil};
 
 use crate::buckets::{Shop, place, sqlite};
+use crate::run::signal;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -124,6 +125,22 @@ impl Reader {
         self.0.stdin.take().unwrap().write_all(b"\n").unwrap();
         self.0.wait().unwrap().success()
     }
+}
+
+/// A backup on a base that has begun and stands still, however long its test takes. It goes on when
+/// it is sent the signal CONT.
+fn stopped_backup(shop: &Shop, database: &str, night: &str, base: &str) -> Child {
+    let mut slow = shop.command(&["backup", database, "--max-rate", "400KiB", "--quiet"]);
+    let to = ["--to", night, "--base", base, "--type", "incr"];
+    let mut slow = slow.args(to).spawn().unwrap();
+    let has_begun = || shop.server.keys().iter().any(|key| key.contains("begun/"));
+    while !has_begun() {
+        std::thread::sleep(Duration::from_millis(5));
+        assert!(slow.try_wait().unwrap().is_none(), "it ended too early");
+    }
+    signal(&slow, "STOP");
+    assert!(has_begun(), "it ended too early");
+    slow
 }
 
 #[test]
@@ -245,14 +262,9 @@ fn a_reader_without_the_right_to_write_is_not_cut_off_while_the_grace_lasts() {
     assert!(reader.end(), "the reader was cut off");
     // A chain that is built on a hidden set meanwhile brings it back.
     expire(&shop, &night, &["--keep-full", "2"]);
-    let to = ["--to", &night, "--base", &ids[1], "--type", "incr"];
-    let mut slow = shop.command(&["backup", &database, "--max-rate", "400KiB", "--quiet"]);
-    let mut slow = slow.args(to).spawn().unwrap();
-    while !shop.server.keys().iter().any(|key| key.contains("begun/")) {
-        std::thread::sleep(Duration::from_millis(5));
-        assert!(slow.try_wait().unwrap().is_none(), "it ended too early");
-    }
+    let mut slow = stopped_backup(&shop, &database, &night, &ids[1]);
     let (_, done) = expire(&shop, &night, &[]);
+    signal(&slow, "CONT");
     assert_eq!(words(&done["hidden"]).len(), 2, "{done}");
     assert!(slow.wait().unwrap().success());
     assert_eq!(listed(&shop, &[&night]).len(), 5);
@@ -268,15 +280,9 @@ fn a_backup_keeps_its_base_in_a_bucket_until_it_is_sealed() {
     let shop = Shop::new();
     let (database, night) = (shop.database(3_000), place("night"));
     let ids = two_chains(&shop, &database, &["--to", &night]);
-    let to = ["--to", &night, "--base", &ids[1], "--type", "incr"];
-    let mut slow = shop.command(&["backup", &database, "--max-rate", "400KiB", "--quiet"]);
-    let mut slow = slow.args(to).spawn().unwrap();
-    while !shop.server.keys().iter().any(|key| key.contains("begun/")) {
-        std::thread::sleep(Duration::from_millis(5));
-        assert!(slow.try_wait().unwrap().is_none(), "it ended too early");
-    }
+    let mut slow = stopped_backup(&shop, &database, &night, &ids[1]);
     let (code, done) = expire(&shop, &night, &["--grace", "0"]);
-    assert!(slow.try_wait().unwrap().is_none(), "it ended too early");
+    signal(&slow, "CONT");
     assert_eq!((code, words(&done["removed"]).len()), (3, 0), "{done}");
     assert!(slow.wait().unwrap().success());
     let (code, _) = expire(&shop, &night, &["--grace", "0"]);

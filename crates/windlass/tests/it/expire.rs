@@ -197,9 +197,12 @@ fn what_a_restore_reads_stays_until_it_is_written() {
         let ended = child.try_wait().unwrap();
         assert!(ended.is_none(), "the restore ended too early");
     }
-    let (code, done) = run(&place, &["--keep-full", "1"]);
+    // It stands still from here on, however long the next command takes.
+    signal(&child, "STOP");
     let ended = child.try_wait().unwrap();
     assert!(ended.is_none(), "the restore ended too early");
+    let (code, done) = run(&place, &["--keep-full", "1"]);
+    signal(&child, "CONT");
     assert_eq!((code, words(&done["removed"]).len()), (3, 0), "{done}");
     assert!(child.wait().unwrap().success());
     assert!(place.ledger.check(Path::new(&copy)) > 0);
@@ -213,8 +216,7 @@ fn a_backup_keeps_its_base_until_it_is_sealed() {
     let ids = two_chains(&place);
     let (database, sets) = place.ends();
     let more = place.arg("more");
-    // The hook runs when the base is chosen and the database is not yet read... so the backup waits
-    // in its reading instead: it reads slowly.
+    // It reads slowly, so that it can be stopped on its way.
     let mut command = command();
     command.args([
         "backup", &database, "--to", &sets, "--to", &more, "--type", "incr",
@@ -228,11 +230,13 @@ fn a_backup_keeps_its_base_until_it_is_sealed() {
             "the backup ended too early"
         );
     }
-    let (code, done) = run(&place, &["--keep-full", "1"]);
+    signal(&child, "STOP");
     assert!(
         child.try_wait().unwrap().is_none(),
         "the backup ended too early"
     );
+    let (code, done) = run(&place, &["--keep-full", "1"]);
+    signal(&child, "CONT");
     assert_eq!((code, words(&done["removed"]).len()), (3, 0), "{done}");
     assert!(child.wait().unwrap().success());
     // Now the new set keeps its chain.

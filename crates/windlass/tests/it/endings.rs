@@ -3,9 +3,10 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::support::*;
-use crate::trouble::{grow, slow_backup};
+use crate::trouble::grow;
 
 #[test]
 fn a_result_that_cannot_be_written_is_a_failure() {
@@ -97,14 +98,24 @@ fn a_reader_that_wants_no_more_makes_no_failure() {
     }
 }
 
+fn wait_for_a_stripe(place: &Place) {
+    while place.sets().is_empty() {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 #[test]
 fn a_hangup_ends_a_backup_as_an_interrupt_does_unless_it_is_ignored() {
     let place = Place::new();
     grow(&place);
-    let mut child = slow_backup(&place);
-    while place.sets().is_empty() {
-        std::thread::yield_now();
-    }
+    // It would take a minute.
+    let mut slow = command();
+    let (db, sets) = place.ends();
+    slow.args(["backup", &db, "--to", &sets, "--to", &sets]);
+    slow.args(["--max-rate", "50KiB", "--transfer-size", "64KiB"]);
+    slow.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = slow.spawn().unwrap();
+    wait_for_a_stripe(&place);
     signal(&child, "HUP");
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_eq!(place.sets(), Vec::<String>::new(), "no stripe is left over");
@@ -116,9 +127,7 @@ fn a_hangup_ends_a_backup_as_an_interrupt_does_unless_it_is_ignored() {
     command.args(["--max-rate", "40MiB", "--config", "/dev/null"]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
-    while place.sets().is_empty() {
-        std::thread::yield_now();
-    }
+    wait_for_a_stripe(&place);
     signal(&child, "HUP");
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(place.sets().len(), 1);

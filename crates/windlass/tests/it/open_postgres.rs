@@ -3,6 +3,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -82,23 +83,29 @@ pub fn set_with_words(place: &Path) -> (PrivateCluster, String) {
     (source, set)
 }
 
-/// Changes a byte of the stripe at every row of the table. A second call changes it back.
+/// Changes a byte of the stripe at many rows of the table. A second call changes it back. Whoever
+/// reads the set meanwhile finds all other bytes.
 pub fn rot(set: &str) {
-    let (stripe, mut bytes) = bytes(set).remove(0);
-    let found = |bytes: &[u8]| {
-        let places = bytes.windows(8).enumerate();
-        let places = places.filter(|(_, window)| window == b"needle-4");
-        places.map(|(at, _)| at).step_by(50).collect::<Vec<_>>()
+    let (stripe, bytes) = bytes(set).remove(0);
+    // A frame at an end of the table has bytes of other files. The parts of the table may stand in
+    // any order, so the rows are chosen by their numbers: 43000 to 45999 of 50000.
+    let is_meant = |word: &[u8]| {
+        word.starts_with(b"needle-4")
+            && (b'3'..=b'5').contains(&word[8])
+            && word[9..].iter().all(u8::is_ascii_digit)
     };
-    let places = found(&bytes);
+    let words = bytes.windows("needle-43000".len()).enumerate();
+    let places = words.filter(|(_, word)| is_meant(word)).map(|(at, _)| at);
+    let places: Vec<_> = places.step_by(25).collect();
     assert!(
         places.len() > 100,
         "the table is not where it is looked for"
     );
-    // A frame has bytes of other files at its ends. So only the middle of the rows is changed.
-    let middle = &places[places.len() / 4..places.len() / 4 * 3];
-    middle.iter().for_each(|at| bytes[at - 1] ^= 0x20);
-    std::fs::write(stripe, bytes).unwrap();
+    let file = std::fs::File::options().write(true).open(stripe).unwrap();
+    for at in places {
+        let changed = [bytes[at - 1] ^ 0x20];
+        file.write_all_at(&changed, at as u64 - 1).unwrap();
+    }
 }
 
 const SUM: &str = "SELECT count(*), sum(i), max(length(word)) FROM words";

@@ -5,8 +5,12 @@
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::support::*;
+
+/// A line that has not come by then never comes.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn lines(path: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap();
@@ -182,16 +186,24 @@ fn received(name: &str) -> Vec<String> {
     let place = Place::new();
     let socket = place.path("socket");
     let receiver = UnixDatagram::bind(&socket).unwrap();
+    receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+    // A socket may hold as few as ten lines that nobody has read. The run would wait then.
+    let reading = std::thread::spawn(move || {
+        let mut all = Vec::<String>::new();
+        let mut buffer = [0; 65536];
+        while !all
+            .last()
+            .is_some_and(|line| line.contains("ended: exit code"))
+        {
+            let bytes = receiver.recv(&mut buffer).unwrap();
+            all.push(String::from_utf8(buffer[..bytes].to_vec()).unwrap());
+        }
+        all
+    });
     let to = format!("{name}:{}", socket.display());
     let words = ["backup", &place.arg("shop.db"), "--to", "nul", "--log", &to];
     assert_eq!(windlass(&words).status.code(), Some(0));
-    receiver.set_nonblocking(true).unwrap();
-    let mut all = Vec::new();
-    let mut buffer = [0; 65536];
-    while let Ok(bytes) = receiver.recv(&mut buffer) {
-        all.push(String::from_utf8(buffer[..bytes].to_vec()).unwrap());
-    }
-    all
+    reading.join().unwrap()
 }
 
 #[test]

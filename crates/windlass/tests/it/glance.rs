@@ -21,7 +21,7 @@ fn rates_are_read_in_decimal_and_binary_units_and_shown_in_binary_ones() {
 }
 
 /// A throttled backup to nowhere, so that there is progress to see.
-fn throttled(place: &Place) -> Command {
+fn throttled(place: &Place, rate: &str) -> Command {
     let mut command = command();
     let db = place.arg("shop.db");
     command.args([
@@ -30,7 +30,7 @@ fn throttled(place: &Place) -> Command {
         "--to",
         "nul",
         "--max-rate",
-        "4MiB/s",
+        rate,
         "--transfer-size",
     ]);
     command
@@ -48,7 +48,7 @@ fn progress(rows: &[String]) -> Vec<&String> {
 fn progress_and_report_fit_terminals_of_60_80_and_200_columns() {
     let place = Place::with_accounts(4000);
     for columns in [60, 80, 200] {
-        let came = Terminal::new(columns).run(throttled(&place), |_| {});
+        let came = Terminal::new(columns).run(throttled(&place, "4MiB/s"), |_| {});
         let rows = rows(&came);
         let seen = progress(&rows);
         assert!(seen.len() >= 3, "{came}");
@@ -73,8 +73,8 @@ fn progress_follows_a_terminal_that_becomes_narrower() {
     let place = Place::with_accounts(4000);
     let terminal = Terminal::new(200);
     let mut resized = false;
-    let mut slow = throttled(&place);
-    slow.args(["--max-device-rate", "500KiB/s"]);
+    // Seconds are left when the first of it is seen, also if nobody looks for a while.
+    let slow = throttled(&place, "512KiB/s");
     let came = terminal.run(slow, |came| {
         if !resized && !progress(&rows(came)).is_empty() {
             terminal.resize(60);
@@ -93,7 +93,7 @@ fn progress_follows_a_terminal_that_becomes_narrower() {
 fn a_dumb_terminal_gets_nothing_but_lines() {
     let place = Place::with_accounts(4000);
     for term in [Some("dumb"), None] {
-        let mut command = throttled(&place);
+        let mut command = throttled(&place, "4MiB/s");
         command.env_remove("TERM");
         term.map(|term| command.env("TERM", term));
         let came = Terminal::new(80).run(command, |_| {});

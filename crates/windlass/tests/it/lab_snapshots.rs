@@ -13,6 +13,10 @@ use crate::opening::{Scratch, open_to_all};
 use crate::snapshot_hook::{forget, library};
 use crate::support::text;
 
+/// How long a load runs before something is measured, and while it is measured. Enough for
+/// experiments in which any number is right.
+const SECONDS: &str = "0.3";
+
 /// A user's server, and directories for what the laboratory makes.
 struct Lab {
     cluster: PrivateCluster,
@@ -40,7 +44,12 @@ impl Lab {
         }
     }
 
-    fn words<'a>(&'a self, experiment: &'a str, conninfo: &'a str) -> Vec<&'a str> {
+    fn words<'a>(
+        &'a self,
+        experiment: &'a str,
+        conninfo: &'a str,
+        seconds: &'a str,
+    ) -> Vec<&'a str> {
         let path = |path: &'a Path| path.to_str().unwrap();
         vec![
             "lab",
@@ -56,7 +65,7 @@ impl Lab {
             "--scale",
             "1",
             "--seconds",
-            "0.3",
+            seconds,
             "--set",
             "fsync=off",
             "--json",
@@ -66,9 +75,13 @@ impl Lab {
     /// Runs an experiment in one round. Nothing of it is left, and the user's server has nothing
     /// that it had not before.
     fn run(&self, experiment: &str, more: &[&str]) -> Value {
+        self.run_for(SECONDS, experiment, more)
+    }
+
+    fn run_for(&self, seconds: &str, experiment: &str, more: &[&str]) -> Value {
         let conninfo = self.cluster.conninfo();
         let before = self.seen();
-        let mut words = self.words(experiment, &conninfo);
+        let mut words = self.words(experiment, &conninfo, seconds);
         words.extend_from_slice(more);
         let output = self.scratch.run(None, &words);
         let said = text(&output);
@@ -163,7 +176,8 @@ fn making_snapshots_is_timed_step_by_step_and_in_a_chain() {
 #[test]
 fn what_happens_beside_the_making_and_as_of_when_it_is() {
     let lab = Lab::new();
-    let document = lab.run("timeline", &["--clients", "2", "--repeat", "1"]);
+    // Long enough for a sample now and then on any machine.
+    let document = lab.run_for("1", "timeline", &["--clients", "2", "--repeat", "1"]);
     for phase in ["before", "while it is made", "after"] {
         assert!(value(&document, phase, "throughput") > 0.0, "{phase}");
     }
@@ -197,7 +211,8 @@ fn what_snapshots_cost_a_load_and_statements() {
     assert_eq!(values(&document, "2 clients", "throughput").len(), 4);
     assert!(value(&document, "\"5 snapshots", "growth") > 0.0);
     shown(&document, 1);
-    let document = lab.run("latency", &["--clients", "2", "--repeat", "1"]);
+    // So long that there are transactions of each kind on any machine.
+    let document = lab.run_for("2", "latency", &["--clients", "2", "--repeat", "1"]);
     for kind in ["order", "payment", "touch", "note", "look"] {
         assert_eq!(values(&document, kind, "response time").len(), 4, "{kind}");
     }
@@ -257,11 +272,7 @@ fn a_snapshot_grows_by_what_changes_and_going_back_takes_that_long() {
 fn a_killed_experiment_leaves_nothing() {
     let lab = Lab::new();
     let conninfo = lab.cluster.conninfo();
-    let mut words = lab.words("load", &conninfo);
-    words.extend(["--seconds", "600"]);
-    words.retain(|word| *word != "0.3");
-    let at = words.iter().position(|word| *word == "--seconds").unwrap();
-    words.remove(at);
+    let words = lab.words("load", &conninfo, "600");
     let mut command = lab.scratch.command(None, &words);
     let mut child = command
         .stdout(Stdio::null())
@@ -300,21 +311,25 @@ fn what_cannot_be_tried_is_refused_and_nothing_is_made() {
         assert_eq!(lab.left(), Vec::<PathBuf>::new());
     };
     let file = file.to_str().unwrap();
-    refused(&lab.words("load", file), 2, "need a PostgreSQL server");
+    refused(
+        &lab.words("load", file, SECONDS),
+        2,
+        "need a PostgreSQL server",
+    );
     refused(
         &["plan", "--snapshot", file],
         2,
         "does not count its changes",
     );
     let conninfo = lab.cluster.conninfo();
-    let mut words = lab.words("load", &conninfo);
+    let mut words = lab.words("load", &conninfo, SECONDS);
     let none = lab.scratch.path().join("none");
     words[5] = none.to_str().unwrap();
     refused(&words, 1, "was not found");
-    let mut words = lab.words("load", &conninfo);
+    let mut words = lab.words("load", &conninfo, SECONDS);
     words.extend(["--set", "shared_buffers=nonsense"]);
     refused(&words, 1, "shared_buffers");
-    let mut words = lab.words("load", &conninfo);
+    let mut words = lab.words("load", &conninfo, SECONDS);
     let data = lab.cluster.data().to_str().unwrap().to_owned();
     words[7] = &data;
     refused(&words, 1, "data directory");

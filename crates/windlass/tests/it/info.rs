@@ -2,9 +2,10 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Stdio;
 
 use crate::support::*;
-use crate::trouble::{grow, slow_backup};
+use crate::trouble::grow;
 
 /// A set of two stripes in directories of their own.
 fn two_places() -> (Place, String, String) {
@@ -94,27 +95,40 @@ fn what_is_left_of_a_set_is_said_stripe_by_stripe() {
     drop(place);
 }
 
-#[test]
-fn a_backup_under_way_or_cut_off_is_no_set() {
-    let place = Place::new();
-    grow(&place);
-    place.back_up();
-    let mut child = slow_backup(&place);
+/// The unfinished stripes that have a header.
+fn begun(place: &Place) -> Vec<String> {
     let has_header = |name: &String| {
         let mut magic = [0; 7];
         let file = std::fs::File::open(place.path("sets").join(name)).unwrap();
         file.read_at(&mut magic, 0).unwrap() == 7 && &magic == b"WNDLASS"
     };
-    let partials = || -> Vec<_> {
-        let names = place.sets().into_iter();
-        let partials = names.filter(|name| name.ends_with(".partial"));
-        partials.filter(has_header).collect()
-    };
-    while partials().len() < 2 {
+    let names = place.sets().into_iter();
+    let partials = names.filter(|name| name.ends_with(".partial"));
+    partials.filter(has_header).collect()
+}
+
+/// Begins a backup of a grown database to two stripes, and kills it when both have a header. It
+/// would take a minute, so it has not ended then, also if nobody looks for a while.
+pub fn cut_off(place: &Place) {
+    let (db, sets) = place.ends();
+    let mut command = command();
+    command.args(["backup", &db, "--to", &sets, "--to", &sets]);
+    command.args(["--max-rate", "64KiB", "--transfer-size", "64KiB"]);
+    command.args(["--compress", "none", "--quiet"]);
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    while begun(place).len() < 2 {
         assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
     }
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+#[test]
+fn a_backup_under_way_or_cut_off_is_no_set() {
+    let place = Place::new();
+    grow(&place);
+    place.back_up();
+    cut_off(&place);
     let printed = info(&place.arg("sets"), 0);
     assert_eq!(printed.matches("\nset ").count(), 0, "{printed}");
     assert_eq!(printed.matches("unfinished    ").count(), 2, "{printed}");
@@ -123,7 +137,7 @@ fn a_backup_under_way_or_cut_off_is_no_set() {
     assert_eq!(document["sets"].as_array().unwrap().len(), 1);
     assert_eq!(document["unfinished"].as_array().unwrap().len(), 2);
     // A user who names the file gets told what it is.
-    let named = place.arg(&format!("sets/{}", partials()[0]));
+    let named = place.arg(&format!("sets/{}", begun(&place)[0]));
     assert!(info(&named, 4).contains("is not sealed"));
 }
 

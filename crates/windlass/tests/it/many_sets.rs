@@ -7,9 +7,10 @@ use windlass_testkit::postgres::{ClusterOptions, PrivateCluster};
 use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec};
 
 use crate::clusters::{directory, place as server_place};
+use crate::info::cut_off;
 use crate::opening::Scratch;
 use crate::support::*;
-use crate::trouble::{grow, slow_backup};
+use crate::trouble::grow;
 
 /// Two nights of one database in one directory: with twenty transactions, then with thirty.
 fn two_nights() -> (Place, String, String) {
@@ -338,20 +339,8 @@ fn two_databases_in_one_directory_are_told_apart() {
 fn a_backup_that_was_cut_off_changes_nothing_for_the_sets_beside_it() {
     let (place, _, second) = two_nights();
     grow(&place);
-    let mut child = slow_backup(&place);
-    let partials = || {
-        place
-            .sets()
-            .iter()
-            .filter(|name| name.ends_with(".partial"))
-            .count()
-    };
-    while partials() < 2 {
-        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
-    }
+    cut_off(&place);
     let sets = place.arg("sets");
-    child.kill().unwrap();
-    child.wait().unwrap();
     let (count, said) = restored(&place, &[&sets]);
     assert_eq!(count, 30);
     assert!(said.contains(&second), "{said}");

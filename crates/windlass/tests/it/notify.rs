@@ -83,6 +83,8 @@ fn serve(stream: &TcpStream) -> Heard {
     }
 }
 
+/// A limit that only ends a hang.
+const PATIENT: &str = "timeout = \"2m\"";
 const TAKEN: &str = "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
 
 /// Writes a configuration with this table, and runs a command with it.
@@ -106,7 +108,7 @@ fn code(output: &Output) -> i32 {
 fn a_webhook_hears_of_failures_and_of_nothing_else() {
     let place = Place::new();
     let hook = Hook::new(TAKEN);
-    let notify = format!("webhook = \"{}/T0/secret-token\"", hook.address);
+    let notify = format!("webhook = \"{}/T0/secret-token\"\n{PATIENT}", hook.address);
     let done = run(&place, &notify, &["backup", "shop", "--quiet"]);
     assert_eq!((code(&done), text(&done)), (0, String::new()));
     assert_eq!(hook.heard().len(), 0, "a success is no failure");
@@ -160,7 +162,7 @@ fn a_webhook_hears_of_failures_and_of_nothing_else() {
 fn success_and_warnings_are_told_if_asked_for() {
     let place = Place::new();
     let hook = Hook::new(TAKEN);
-    let notify = |on: &str| format!("webhook = \"{}\"\non = {on}", hook.address);
+    let notify = |on: &str| format!("webhook = \"{}\"\non = {on}\n{PATIENT}", hook.address);
     let backup = ["backup", "shop", "--quiet"];
     assert_eq!(code(&run(&place, &notify("[\"success\"]"), &backup)), 0);
     let heard = hook.heard();
@@ -239,7 +241,7 @@ fn a_webhook_that_fails_never_changes_the_exit_code() {
     // The address may stand in a file. If that is gone, one hears of it before it is needed.
     let hook = Hook::new(TAKEN);
     std::fs::write(place.path("hook"), format!("{}/x\n", hook.address)).unwrap();
-    let file = format!("webhook-file = \"{}\"\n{all}", place.arg("hook"));
+    let file = format!("webhook-file = \"{}\"\n{all}\n{PATIENT}", place.arg("hook"));
     assert_eq!(code(&run(&place, &file, &backup)), 0);
     assert_eq!(hook.heard().len(), 1);
     std::fs::remove_file(place.path("hook")).unwrap();
@@ -321,7 +323,7 @@ fn a_server_that_nobody_knows_is_not_told() {
     lines.read_line(&mut port).unwrap();
     let _server = Ended(server);
     let notify = format!(
-        "webhook = \"https://localhost:{}/x\"\non = \"success\"",
+        "webhook = \"https://localhost:{}/x\"\non = \"success\"\n{PATIENT}",
         port.trim()
     );
     let done = run(&place, &notify, &["backup", "shop", "--quiet"]);

@@ -28,6 +28,8 @@ const SERVER_USER: &str = "postgres";
 const PORT: u16 = 5432;
 
 const POLL_PAUSE: Duration = Duration::from_millis(20);
+/// How long pg_ctl waits for a server, in seconds: it only ends a hang.
+const PG_CTL_SECONDS: &str = "600";
 /// The first number for addresses in the loopback network 127.0.0.0/8. Each server that listens has
 /// its own number there, and so its own port 5432.
 const LOOPBACK_FIRST: u8 = 64;
@@ -256,7 +258,7 @@ impl PrivateCluster {
         let options = format!("{options} {}", self.options);
         let mut start = self.tool("pg_ctl");
         start
-            .args(["-w", "-t", "120", "-s", "-o", &options, "-l"])
+            .args(["-w", "-t", PG_CTL_SECONDS, "-s", "-o", &options, "-l"])
             .arg(self.log_path());
         start.arg("-D").arg(self.start_directory()).arg("start");
         // The server inherits pg_ctl's descriptors. If it kept a pipe open, the pipe would never
@@ -278,7 +280,7 @@ impl PrivateCluster {
     pub fn stop(&mut self, mode: &str) {
         let mut stop = self.tool("pg_ctl");
         succeed(
-            stop.args(["-w", "-s", "-m", mode, "-D"])
+            stop.args(["-w", "-t", PG_CTL_SECONDS, "-s", "-m", mode, "-D"])
                 .arg(&self.data)
                 .arg("stop"),
         );

@@ -305,11 +305,16 @@ impl PrivateCluster {
 
     /// Makes every process of the server stand still, until it is killed.
     pub fn hold(&self) {
-        let own = processes_in(&self.data);
-        let mut kill = Command::new("kill");
-        // One of them may have ended by itself.
-        kill.arg("-STOP").args(&own).output().expect("run kill");
-        while own.iter().any(|process| is_moving(process)) {
+        loop {
+            // One that was begun while the others were told to stop is seen in the next round.
+            let mut own = processes_in(&self.data);
+            own.retain(|process| is_moving(process));
+            if own.is_empty() {
+                break;
+            }
+            let mut kill = Command::new("kill");
+            // One of them may have ended by itself.
+            kill.arg("-STOP").args(own).output().expect("run kill");
             std::thread::sleep(POLL_PAUSE);
         }
     }

@@ -12,7 +12,7 @@ const NOBODY: &str = "65534";
 fn ordinary(words: &[&str]) -> Output {
     let program = env!("CARGO_BIN_EXE_windlass");
     let mut command = if rustix::process::geteuid().is_root() {
-        let mut command = Command::new("setpriv");
+        let mut command = around("setpriv");
         command.args([
             "--reuid",
             NOBODY,
@@ -23,10 +23,9 @@ fn ordinary(words: &[&str]) -> Output {
         ]);
         command
     } else {
-        Command::new(program)
+        around(program)
     };
-    command.args(words).env("WINDLASS_CONFIG", "/dev/null");
-    command.output().unwrap()
+    command.args(words).output().unwrap()
 }
 
 fn set_mode(path: &Path, mode: u32) {
@@ -79,16 +78,13 @@ fn a_set_on_a_read_only_mount_is_looked_at_verified_and_restored() {
     let script = "mount --bind \"$1\" \"$1\" && mount -o remount,ro,bind \"$1\" && \
                   ! touch \"$1/x\" 2>/dev/null && \"$2\" info \"$1\" && \
                   \"$2\" verify \"$1\" && \"$2\" restore \"$1\" --into \"$3\"";
-    let mut unshare = Command::new("unshare");
+    let mut unshare = around("unshare");
     if !rustix::process::geteuid().is_root() {
         unshare.args(["--user", "--map-root-user"]);
     }
     unshare.args(["--mount", "sh", "-c", script, "sh", &place.arg("sets")]);
     unshare.args([env!("CARGO_BIN_EXE_windlass"), &place.arg("restored.db")]);
-    let output = unshare
-        .env("WINDLASS_CONFIG", "/dev/null")
-        .output()
-        .unwrap();
+    let output = unshare.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     assert_eq!(place.ledger.check(&place.path("restored.db")), 20);
 }
@@ -183,7 +179,7 @@ fn as_root(words: &[&str]) -> Output {
 /// A program that root runs. This process may be root itself.
 fn by_root(program: &str) -> Command {
     if rustix::process::geteuid().is_root() {
-        return Command::new(program);
+        return around(program);
     }
     let mut sudo = Command::new("sudo");
     sudo.args(["-n", program]);

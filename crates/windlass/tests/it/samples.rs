@@ -167,7 +167,7 @@ fn the_sample_that_removes_old_sets_keeps_them_when_no_new_one_is_sound() {
         file.set_modified(then).unwrap();
     };
     let run = |days: &str| {
-        let mut script = Command::new("sh");
+        let mut script = around("sh");
         script.arg(sample("windlass-remove-old"));
         // The directory is named by a link, as when sets were moved to a larger disk.
         script.args(["shop", days]).arg(place.path("link"));

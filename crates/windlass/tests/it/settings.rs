@@ -173,7 +173,7 @@ fn a_mistake_in_the_configuration_is_shown_with_its_line() {
 fn a_configuration_can_come_from_a_pipe() {
     let place = Place::new();
     let script = "exec \"$0\" backup \"$1\" --to nul --config <(printf 'quiet = true\\n')";
-    let mut shell = std::process::Command::new("bash");
+    let mut shell = around("bash");
     let words = [
         "-c",
         script,

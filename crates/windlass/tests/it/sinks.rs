@@ -118,13 +118,10 @@ fn no_sink_that_cannot_be_written_fails_a_run() {
 /// Runs the command where no file may be larger than so many KiB.
 fn limited(kibibytes: u32, words: &[&str]) -> Output {
     let script = format!("ulimit -f {kibibytes}; exec \"$0\" \"$@\"");
-    let mut command = std::process::Command::new("bash");
+    let mut command = around("bash");
     command
         .args(["-c", &script, env!("CARGO_BIN_EXE_windlass")])
         .args(words);
-    command
-        .env("WINDLASS_CONFIG", "/dev/null")
-        .env("WINDLASS_NO_PREDICTION", "1");
     command.output().unwrap()
 }
 

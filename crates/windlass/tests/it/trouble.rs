@@ -126,17 +126,13 @@ fn on_a_disk_of(size: &str, place: &Place, words: &[&str]) -> Output {
     let script = "cd \"$1\" && echo precious > older && \
                   shift && \"$@\" >&2; code=$?; ls; cat older; exit $code";
     let script = format!("{mount} && {script}");
-    let mut unshare = Command::new("unshare");
+    let mut unshare = around("unshare");
     if !rustix::process::geteuid().is_root() {
         unshare.args(["--user", "--map-root-user"]);
     }
     unshare.args(["--mount", "sh", "-c", &script, "sh", &place.arg("sets")]);
     unshare.arg(env!("CARGO_BIN_EXE_windlass")).args(words);
-    unshare
-        .env("WINDLASS_CONFIG", "/dev/null")
-        .env("WINDLASS_NO_PREDICTION", "1")
-        .output()
-        .unwrap()
+    unshare.output().unwrap()
 }
 
 #[test]
@@ -172,12 +168,11 @@ fn a_full_disk_fails_the_backup_and_keeps_what_was_there() {
 
 /// Runs the command while one system call always fails.
 fn without(call: &str, error: &str, words: &[&str]) -> Output {
-    let mut strace = Command::new("strace");
+    let mut strace = around("strace");
     let inject = format!("inject={call}:error={error}");
     strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &inject]);
     strace.arg(env!("CARGO_BIN_EXE_windlass")).args(words);
-    let strace = strace.env("WINDLASS_CONFIG", "/dev/null");
-    strace.env("WINDLASS_NO_PREDICTION", "1").output().unwrap()
+    strace.output().unwrap()
 }
 
 #[test]
@@ -213,15 +208,14 @@ fn what_the_kernel_does_not_have_is_done_without() {
 /// The system calls of a run that make something durable or give it its name, in order.
 fn durable_calls(place: &Place, words: &[&str]) -> Vec<String> {
     let trace = place.path("trace");
-    let mut strace = Command::new("strace");
+    let mut strace = around("strace");
     strace.args(["-f", "-qq", "-y", "-o"]).arg(&trace);
     strace.args([
         "-e",
         "trace=fsync,fdatasync,syncfs,rename,renameat,renameat2",
     ]);
     strace.arg(env!("CARGO_BIN_EXE_windlass")).args(words);
-    strace.args(["--config", "/dev/null"]);
-    let output = strace.env("WINDLASS_NO_PREDICTION", "1").output().unwrap();
+    let output = strace.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     let lines = std::fs::read_to_string(trace).unwrap();
     lines.lines().map(str::to_owned).collect()
@@ -293,11 +287,10 @@ fn failing_last(
         .iter()
         .filter(|line| thread(line) == thread(calls[last]));
     let inject = format!("inject={call}:error={error}:when={}", own.count());
-    let mut strace = Command::new("strace");
+    let mut strace = around("strace");
     strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &inject]);
     strace.arg(env!("CARGO_BIN_EXE_windlass")).args(words);
-    let strace = strace.env("WINDLASS_CONFIG", "/dev/null");
-    strace.env("WINDLASS_NO_PREDICTION", "1").output().unwrap()
+    strace.output().unwrap()
 }
 
 /// A place with a set, and the words that restore it over the database that is there.

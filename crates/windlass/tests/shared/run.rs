@@ -30,6 +30,18 @@ pub fn command() -> Command {
     command
 }
 
+/// Another program, which runs the command with the environment that [`command`] gives it.
+pub fn around(program: &str) -> Command {
+    let mut around = Command::new(program);
+    for (name, value) in command().get_envs() {
+        match value {
+            Some(value) => around.env(name, value),
+            None => around.env_remove(name),
+        };
+    }
+    around
+}
+
 /// Runs the command to its end.
 pub fn windlass(words: &[&str]) -> Output {
     command().args(words).output().unwrap()

@@ -150,21 +150,22 @@ fn waiting_for_buffers_falls_as_buffers_rise() {
     let database = place.path("large.db");
     let spec = LedgerSpec {
         journal: Journal::Wal,
-        accounts: 4000,
+        accounts: 8000,
         ..LedgerSpec::default()
     };
     drop(CommitLedger::create(&database, spec));
-    // At least 40 transfers to a slow device, with few buffers and with one for each transfer.
+    // About 100 transfers to a slow device, with few buffers and with one for each transfer. How
+    // often it waits follows from the buffers; how long, from what else the machine does, too.
     let database = database.to_str().unwrap();
     let words = [
         "grid",
         database,
         "--emulate",
-        "target=rate:20MB/s",
+        "target=rate:10MB/s",
         "--transfer-size",
         "64KiB",
         "--buffers",
-        "4,16,400",
+        "4,50,400",
         "--repeat",
         "2",
     ];
@@ -186,8 +187,8 @@ fn waiting_for_buffers_falls_as_buffers_rise() {
         sum
     };
     let [few, more, all] = [waits(0), waits(1), waits(2)];
-    assert!(few.0 > more.0 && few.1 > more.1, "{few:?} {more:?}");
-    assert!(more.0 > 0, "{more:?}");
+    assert!(few.0 > more.0, "{few:?} {more:?}");
+    assert!(more.0 > 0 && more.1 > 0.0, "{more:?}");
     assert_eq!(
         all,
         (0, 0.0),
@@ -269,7 +270,7 @@ fn a_path_is_probed_in_rounds() {
         "device",
         &place.arg("sets"),
         "--budget",
-        "1s",
+        "4s",
         "--repeat",
         "2",
     ];

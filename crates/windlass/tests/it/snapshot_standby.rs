@@ -60,6 +60,8 @@ impl Pair {
             bin: bin.clone(),
             ..ClusterOptions::default()
         };
+        // Or a checkpoint removes what the standby has not got yet, and it stays behind for ever.
+        let options = options.setting("wal_keep_size = 1GB");
         let mut primary = PrivateCluster::start(&options.initdb("--data-checksums"));
         succeed(
             primary
@@ -195,7 +197,8 @@ fn a_standby_has_snapshots(major: u32) {
 /// A standby that became a primary goes back to what it was.
 fn goes_back_after_its_promotion(pair: &Pair, expected: &[String]) {
     let conninfo = pair.standby.conninfo();
-    pair.standby.sql("postgres", "SELECT pg_promote()");
+    let promoted = pair.standby.sql("postgres", "SELECT pg_promote(true, 600)");
+    assert_eq!(promoted, "t");
     pair.standby.sql("postgres", "INSERT INTO mark VALUES (3)");
     let after = Pair::answers(&pair.standby);
     let timeline = "SELECT timeline_id FROM pg_control_checkpoint()";

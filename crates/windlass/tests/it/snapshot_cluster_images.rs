@@ -3,8 +3,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 use windlass_testkit::postgres::{
@@ -191,13 +192,25 @@ impl Kept {
         }
     }
 
+    /// Mounts a snapshot, served by a process of its own, and returns when the files are there.
+    fn mount(&self, word: &str, at: &Path) -> Child {
+        let words = ["mount", "--foreground", word, at.to_str().unwrap()];
+        let mut command = self.scratch.command(None, &words);
+        let mut serving = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let mut output = BufReader::new(serving.stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
+        assert!(line.starts_with("mounted  "), "{word}: {line:?}");
+        serving
+    }
+
     /// Drops all of them, too: a copy while it is mounted, because whoever reads a set has it open.
     fn are_mounted_and_not_dropped_meanwhile(&self) {
         let conninfo = self.cluster.conninfo();
         let at = self.scratch.path().join("at");
         std::fs::create_dir(&at).unwrap();
         for Named { method, word } in self.words() {
-            run(&self.scratch, 0, &["mount", &word, at.to_str().unwrap()]);
+            let serving = self.mount(&word, &at);
             let drop = ["snapshot", "drop", &conninfo, method];
             let is_last = !word.contains('@');
             if method != "copy" {
@@ -207,12 +220,20 @@ impl Kept {
                 run(&self.scratch, 0, &drop);
             }
             self.compare(&at, &word);
-            let unmount = Command::new("fusermount3").arg("-u").arg(&at).status();
-            assert!(unmount.unwrap().success());
+            unmount(serving, &at);
             if method != "copy" && is_last {
                 run(&self.scratch, 0, &drop);
             }
         }
         assert!(!self.volume.at().join("data.windlass-snapshots").exists());
     }
+}
+
+/// Unmounts, and waits for the process that served the files: until its end it has the snapshot.
+/// One that another test is starting may have a file of the mount open until it runs its program.
+fn unmount(mut serving: Child, at: &Path) {
+    let mut helper = Command::new("fusermount3");
+    let unmounted = helper.args(["-u", "-z"]).arg(at).status();
+    assert!(unmounted.unwrap().success());
+    serving.wait().unwrap();
 }

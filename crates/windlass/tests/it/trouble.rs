@@ -10,13 +10,18 @@ use crate::support::*;
 
 /// A backup that takes some time because its source is throttled.
 pub fn slow_backup(place: &Place) -> Child {
+    throttled_backup(place, "3MiB")
+}
+
+/// A backup whose source is throttled to so many bytes a second.
+fn throttled_backup(place: &Place, rate: &str) -> Child {
     let mut command = command();
     command.args(["backup", &place.arg("shop.db"), "--to", &place.arg("sets")]);
     command.args([
         "--to",
         &place.arg("sets"),
         "--max-rate",
-        "3MiB",
+        rate,
         "--compress",
         "none",
     ]);
@@ -77,7 +82,7 @@ fn an_interrupted_backup_says_so_and_leaves_nothing() {
     let place = Place::new();
     grow(&place);
     for name in ["INT", "TERM"] {
-        let mut child = slow_backup(&place);
+        let mut child = throttled_backup(&place, "64KiB");
         // Wait until it writes, so that the signal meets a run and not only a start.
         while place.sets().is_empty() {
             assert!(

@@ -19,6 +19,7 @@ use windlass_testkit::postgres::{
 use windlass_testkit::volume::{Volume, VolumeKind};
 
 use crate::opening::Scratch;
+use crate::snapshot_cluster_back::settled_in;
 use crate::snapshot_hook::{forget, library, run};
 
 const TABLES: [&str; 5] = ["updated", "emptied", "dropped", "packed", "cut"];
@@ -360,7 +361,7 @@ fn durable_snapshots_outlive_a_power_cut_right_after_a_revert() {
     strace.args(["snapshot", "revert", &format!("{data}@first"), "--yes"]);
     assert!(!strace.output().unwrap().status.success());
     powered.cut();
-    let listed = run(&powered.scratch, 0, &["snapshot", "list", &data]);
+    let listed = settled_in(&powered.scratch, &data);
     assert!(listed.contains("finished a revert"), "{listed}");
     powered.cluster.run();
     assert_eq!(powered.rows(), before);

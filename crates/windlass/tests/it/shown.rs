@@ -23,8 +23,11 @@ const VARIABLE: [(&str, &str); 18] = [
     (r"(?m)^ {20,}\d+\.\d+ s .*\n", ""),
     (r"(?m)^(verdict|threads) {2,}.*$", "$1 [by the machine]"),
     (r"(?m)^device {2,}(.*?) {2,}.*$", "device $1 [times]"),
-    // Progress appears only if the run took long enough.
-    (r"(?m)^( *\d+ %|verifying|restoring|copying).*\n", ""),
+    // Progress appears only if the run took long enough, and the name of a phase only if it lasts.
+    (
+        r"(?m)^( *\d+ %|verifying|restoring|syncing|sealing|(copying|writing|waiting for) \w).*\n",
+        "",
+    ),
     (r"/(var/)?tmp/\.tmp\w+", "[place]"),
     (r"\d{4}-\d\d-\d\dT[0-9:.]+Z", "[time]"),
     (

@@ -71,9 +71,8 @@ impl Killing {
         loop {
             self.advance(9);
             let timelines = self.receiving.timelines();
-            let end = timelines
-                .last()
-                .map(|one| one["end_time"].as_str().unwrap());
+            // A timeline that was begun just now claims no time yet.
+            let end = timelines.last().and_then(|one| one["end_time"].as_str());
             let is_after =
                 |end: &&str| end.parse::<jiff::Timestamp>().unwrap() > moment.parse().unwrap();
             if let Some(end) = end.filter(is_after) {

@@ -2,11 +2,24 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use windlass_layout::hook::{CONTROL_DIRECTORY, FileKey};
 use windlass_testkit::installed::library;
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user};
+
+/// Long enough for the slowest machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Waits until it is so.
+pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
 
 /// A server that loads the hook, and the directory that holds its copy of the library.
 pub struct Hooked {
@@ -43,7 +56,7 @@ impl Hooked {
         Path::new(CONTROL_DIRECTORY).join(std::str::from_utf8(&name).unwrap())
     }
 
-    /// The server's processes.
+    /// The server's processes. Some of them may just be ending.
     pub fn processes(&self) -> Vec<u32> {
         let pid_file = self.server.data().join("postmaster.pid");
         let text = std::fs::read_to_string(pid_file).unwrap();

@@ -117,14 +117,27 @@ pub fn back_up(
 /// Backs up a tree from memory to files in `dir`. Returns the stripes.
 pub fn make_set(tree: &Tree, dir: &Path, setup: &Setup) -> Vec<PathBuf> {
     std::fs::create_dir_all(dir).unwrap();
-    let mut run = begin(setup, file_devices(dir, setup), &Cancel::new()).unwrap();
+    make_set_on(tree, setup, file_devices(dir, setup));
+    stripe_paths(dir, setup)
+}
+
+/// Backs up a tree from memory to these devices.
+pub fn make_set_on(tree: &Tree, setup: &Setup, devices: Vec<Box<dyn Device>>) {
+    let mut run = begin(setup, devices, &Cancel::new()).unwrap();
     for (index, (_, bytes)) in tree.iter().enumerate() {
         run.push(bytes_spec(index, bytes)).unwrap();
     }
     run.drain().unwrap();
     let files = table(&run, tree);
     run.finish(files, facts()).unwrap();
-    stripe_paths(dir, setup)
+}
+
+/// Reads stripes into the page cache, for runs whose speed is measured: the disk of this machine
+/// may be slower than what is emulated.
+pub fn warm(places: &[PathBuf]) {
+    for place in places {
+        std::fs::read(place).unwrap();
+    }
 }
 
 pub fn open(places: &[PathBuf]) -> Result<OpenSet, EngineError> {

@@ -256,15 +256,19 @@ fn a_set_of_one_stripe_without_a_footer_is_checked_by_file_numbers() {
     let set = verify(&places).unwrap();
     let stripe = &set.stripes()[0];
     let block = stripe.index_block(&stripe.directory()[0]).unwrap();
+    // A frame of zeros has no bytes, and which frame comes first is up to the compressors.
+    let mut frames = block.iter();
+    let stored = frames.find(|(frame, _)| frame.stored_bytes > 0);
+    let (frame, pieces) = stored.unwrap();
     flip(&places[0], stripe.bytes() - 600);
-    flip(&places[0], block.frames[0].offset);
+    flip(&places[0], frame.offset);
     let report = check(&places).unwrap();
     assert!(!report.files_known);
     assert_eq!(
         parts(&report),
         [(1, DamagedPart::Frame), (1, DamagedPart::Footer)]
     );
-    let number = block.pieces[0].file;
+    let number = pieces[0].file;
     assert_eq!(
         report.damage[0].files[0].path,
         format!("file number {number}")

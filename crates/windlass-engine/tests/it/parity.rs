@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use windlass_engine::media::Codec;
 use windlass_engine::{
-    Cancel, EngineError, Files, METADATA_LIMIT_DEFAULT, Mends, OpenSet, RepairedSet, Survey,
-    clean_up, list_sets, partial_path, repair_set,
+    Cancel, Device, EngineError, Files, METADATA_LIMIT_DEFAULT, Mends, OpenSet, RepairedSet,
+    Survey, clean_up, list_sets, partial_path, repair_set,
 };
 use windlass_testkit::sets::flip;
 
+use crate::spread::in_turn;
 use crate::support::*;
 
 /// A set with parity, each device in a directory of its own.
@@ -33,13 +34,32 @@ pub enum Loss {
 
 impl Fixture {
     pub fn new(devices: usize, parities: u16, codec: Codec) -> Self {
+        Self::made(devices, parities, codec, |devices| devices)
+    }
+
+    /// A set with frames on each stripe: left to themselves, one writer might take them all.
+    pub fn spread(devices: usize, parities: u16, codec: Codec) -> Self {
+        let stripes = devices - usize::from(parities);
+        Self::made(devices, parities, codec, |mut devices| {
+            let parity = devices.split_off(stripes);
+            in_turn(devices).into_iter().chain(parity).collect()
+        })
+    }
+
+    fn made(
+        devices: usize,
+        parities: u16,
+        codec: Codec,
+        wrap: impl FnOnce(Vec<Box<dyn Device>>) -> Vec<Box<dyn Device>>,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let tree = mixed_tree(devices as u64 * 7 + u64::from(parities));
         let setup = Setup {
             parities,
             ..Setup::small(devices, codec)
         };
-        let devices = make_set(&tree, dir.path(), &setup);
+        make_set_on(&tree, &setup, wrap(file_devices(dir.path(), &setup)));
+        let devices = stripe_paths(dir.path(), &setup);
         let content = devices.iter().map(|path| fs::read(path).unwrap()).collect();
         Self {
             dir,

@@ -388,7 +388,7 @@ fn a_set_whose_parity_was_cut_off_while_it_was_written_anew_is_repaired() {
 /// for right, and what is damaged is named.
 #[test]
 fn parity_is_not_computed_anew_from_a_damaged_stripe() {
-    let set = Fixture::new(3, 1, Codec::None);
+    let set = Fixture::spread(3, 1, Codec::None);
     let paths = |error: EngineError| match error {
         EngineError::BeyondParity { lost, .. } => lost,
         other => panic!("{other:?}"),

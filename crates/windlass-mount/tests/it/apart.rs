@@ -67,8 +67,9 @@ fn a_process_that_is_killed_while_it_reads_its_own_mount_dies() {
     ]);
     child.env(PLACE, place.dir.path()).stdout(Stdio::piped());
     let mut child = child.spawn().unwrap();
-    let said = BufReader::new(child.stdout.take().unwrap());
-    assert!(said.lines().any(|line| line.unwrap() == WAITING));
+    // The pipe stays until the child has ended: nobody who writes there may get an error.
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap() == WAITING));
     child.kill().unwrap();
     let killed = Instant::now();
     let ended = loop {
@@ -84,6 +85,7 @@ fn a_process_that_is_killed_while_it_reads_its_own_mount_dies() {
         unmount.arg("--force").arg(place.at()).status().unwrap();
         child.wait().unwrap();
     }
+    drop(said);
     windlass_mount::detach(&place.at()).unwrap();
     assert_eq!(ended.expect("it waits for itself").signal(), Some(9));
 }

@@ -12,19 +12,24 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use fuser::{
     BackgroundSession, BsdFileFlags, Config, Errno, FileHandle, Filesystem, INodeNo, LockOwner,
     OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
     ReplyEntry, ReplyOpen, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
+use rustix::io::Errno as SystemError;
+use rustix::mount::UnmountFlags;
 
 use crate::below::{Below, errno};
 use crate::starting::starting;
+
+/// Long enough for the slowest machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a rename does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,9 +103,29 @@ impl PlainNames {
 
 impl Drop for PlainNames {
     fn drop(&mut self) {
-        let ended = self.session.take().unwrap().umount_and_join();
+        let session = self.session.take().unwrap();
+        let ended = match unmount(&self.at) {
+            Ok(()) => session.join(),
+            // An ordinary user needs a program of fuse3 for it.
+            Err(SystemError::PERM) => session.umount_and_join(),
+            Err(fault) => Err(fault.into()),
+        };
         if !std::thread::panicking() {
             ended.unwrap();
+        }
+    }
+}
+
+/// Unmounts as soon as nobody has a file open there. A process that another test is starting has
+/// copies of what was open, until it runs its program.
+fn unmount(at: &Path) -> Result<(), SystemError> {
+    let began = Instant::now();
+    loop {
+        match rustix::mount::unmount(at, UnmountFlags::empty()) {
+            Err(SystemError::BUSY) if began.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            ended => return ended,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvError, channel};
 
 use crate::postgres::{PrivateCluster, give_to_servers};
 
@@ -101,22 +102,24 @@ pub fn under_load_of<T>(cluster: &PrivateCluster, more: &[&str], body: impl FnOn
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let load = Load::start(cluster, SESSIONS);
+        let (begins, begun) = channel::<()>();
         let rounds = scope.spawn(|| {
-            let mut rounds = 0;
+            cluster.sql("postgres", DDL[0]);
+            drop(begins);
+            let run = |statement: &&str| drop(cluster.sql("postgres", statement));
+            DDL[1..].iter().chain(more).for_each(run);
             while !done.load(Ordering::Acquire) {
-                let run = |statement: &&str| drop(cluster.sql("postgres", statement));
                 DDL.iter().chain(more).for_each(run);
-                rounds += 1;
             }
-            rounds
         });
         // Also if the body fails, or nobody would ever see why.
         let ended = Ended(&done);
+        // Nothing is sent: the wait ends when the first statement has, also if it failed.
+        assert_eq!(begun.recv(), Err(RecvError));
         let result = body();
         drop(ended);
-        let rounds: u32 = rounds.join().expect("the workload runs");
+        rounds.join().expect("the workload runs");
         load.end();
-        assert!(rounds > 0, "the workload must have run");
         result
     })
 }

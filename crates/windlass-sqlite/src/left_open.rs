@@ -190,6 +190,7 @@ fn mounts(process: &str) -> Option<PathBuf> {
 mod tests {
     use rusqlite::Connection;
     use windlass_testkit::sqlite::{CommitLedger, LedgerSpec};
+    use windlass_testkit::starting;
 
     use super::*;
 
@@ -217,6 +218,8 @@ mod tests {
             let other = place.path().canonicalize().unwrap();
             assert_eq!(left_open(&other.join("shop.db-wal.db")).unwrap(), None);
             drop(opened);
+            // A process has the files of the test until it runs its program.
+            let _none = starting::none_starts();
             assert_eq!(left_open(&path).unwrap(), None, "{mode}");
         }
     }
@@ -234,8 +237,8 @@ mod tests {
         }
         again.arg("--mount").arg(std::env::current_exe().unwrap());
         let name = format!("left_open::tests::{test}");
-        let output = again.args(["--exact", &name]).env(APART, "1").output();
-        let output = output.unwrap();
+        let again = again.args(["--exact", &name]).env(APART, "1");
+        let output = starting::output(again).unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{output:?}");
         assert!(said.contains("1 passed"), "{said}");

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::geteuid;
 
+use crate::starting;
+
 /// How long processes may take to end that have files open on a volume, or a copy of its mount.
-const ENDING_MAX: Duration = Duration::from_secs(120);
+const ENDING_MAX: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(20);
 
 /// A file system in a file, mounted until this value is dropped.
@@ -88,7 +90,7 @@ impl Volume {
         umount.arg(&self.at);
         let until = Instant::now() + ENDING_MAX;
         loop {
-            let output = umount.output().expect("run umount");
+            let output = starting::output(&mut umount).expect("run umount");
             if output.status.success() {
                 break;
             }
@@ -124,9 +126,9 @@ impl Volume {
 impl Drop for Volume {
     fn drop(&mut self) {
         // A failed test may have files open here. Then the mount goes when these are closed.
-        as_root("umount").arg("--lazy").arg(&self.at).status().ok();
+        starting::run(as_root("umount").arg("--lazy").arg(&self.at)).ok();
         let detach = ["--detach", &self.device];
-        as_root("losetup").args(detach).status().ok();
+        starting::run(as_root("losetup").args(detach)).ok();
     }
 }
 
@@ -146,7 +148,7 @@ fn as_root(program: &str) -> Command {
 }
 
 fn run(command: &mut Command) -> String {
-    let output = command.output();
+    let output = starting::output(command);
     let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {said}");

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use windlass_engine::Cancel;
 use windlass_sqlite::{LogCapture, SqliteError, Standing};
 use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec, Random, Shell, Storm, run_once};
+use windlass_testkit::starting;
 
 use crate::support::Room;
 
@@ -209,7 +210,7 @@ sys.stdin.read()";
         let mut command = std::process::Command::new("python3");
         let command = command.args(["-c", program]).arg(index);
         let piped = std::process::Stdio::piped;
-        let mut child = command.stdin(piped()).stdout(piped()).spawn().unwrap();
+        let mut child = starting::start(command.stdin(piped()).stdout(piped())).unwrap();
         let mut line = String::new();
         let output = child.stdout.take().unwrap();
         std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line).unwrap();

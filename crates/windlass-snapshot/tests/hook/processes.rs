@@ -76,7 +76,8 @@ fn a_server_with_more_processes_than_places_has_right_snapshots() {
 
 #[test]
 fn processes_that_end_while_they_are_examined_are_not_taken_for_ones_without_the_hook() {
-    let source = Source::start(DEFAULT_BIN.as_ref());
+    // A process that ends has its place for a while, and there are many of them.
+    let source = Source::start_with(DEFAULT_BIN.as_ref(), &["max_connections = 300"]);
     let script = source.place.path().join("look.sql");
     std::fs::write(&script, "SELECT 1;").unwrap();
     let mut visitors = source.server.tool("pgbench");

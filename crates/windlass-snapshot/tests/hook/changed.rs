@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use windlass_engine::media::crc32c;
 use windlass_postgres::{ChangeMark, ChangeWitness};
@@ -12,7 +11,7 @@ use windlass_snapshot::hook::ChangeMap;
 use windlass_testkit::installed::all_versions;
 use windlass_testkit::postgres::{DEFAULT_BIN, PrivateCluster};
 
-use crate::support::Source;
+use crate::support::{Source, kill_checkpointer};
 
 const BLOCK: usize = 8192;
 
@@ -182,18 +181,7 @@ fn change(server: &PrivateCluster) {
 /// The server ends all its other processes, and recovers.
 fn crash_a_process(server: &PrivateCluster) {
     server.sql("postgres", "INSERT INTO new VALUES (-1)");
-    let sql = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
-    let pid = server.sql("postgres", sql);
-    let killed = Command::new("kill").args(["-KILL", &pid]).status();
-    assert!(killed.unwrap().success());
-    let found = format!("/proc/{pid}");
-    while Path::new(&found).exists() {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    let is_back = || server.try_sql("postgres", "SELECT 1").status.success();
-    while !is_back() {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    kill_checkpointer(server);
     assert_eq!(
         server.sql("postgres", "SELECT count(*) FROM new WHERE i = -1"),
         "1"

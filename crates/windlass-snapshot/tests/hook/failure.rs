@@ -1,12 +1,10 @@
 //! Whatever breaks on our side: the source goes on, and no snapshot shows a wrong page.
 
-use std::process::Command;
-
 use windlass_image::Image;
 use windlass_snapshot::hook::{self, HookError, HookImage};
 use windlass_testkit::postgres::{DEFAULT_BIN, PrivateCluster};
 
-use crate::support::{Source, sums};
+use crate::support::{Source, kill_checkpointer, sums};
 
 fn source() -> Source {
     let source = Source::start(DEFAULT_BIN.as_ref());
@@ -180,18 +178,8 @@ fn a_backend_that_is_killed_harms_nobody() {
         pgbench.args(["-d", "postgres", "-c", "UPDATE t SET x = x || 'z'"]);
         pgbench.stdout(std::process::Stdio::null());
         let mut client = pgbench.stderr(std::process::Stdio::null()).spawn().unwrap();
-        let kill = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
-        let pid = source.server.sql("postgres", kill);
-        Command::new("kill").args(["-9", &pid]).status().unwrap();
+        kill_checkpointer(&source.server);
         client.wait().unwrap();
-        while !source
-            .server
-            .try_sql("postgres", "SELECT 1")
-            .status
-            .success()
-        {
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
     }
     write(&source.server);
     assert_eq!(sums(&snapshot.directory), before);

@@ -238,6 +238,30 @@ fn bytes(image: &HookImage, entry: &FileEntry) -> Vec<u8> {
     bytes
 }
 
+/// Kills the checkpointer. The server ends its other processes and recovers, and it takes sessions
+/// again when this returns.
+pub fn kill_checkpointer(server: &PrivateCluster) {
+    let rest = || std::thread::sleep(std::time::Duration::from_millis(10));
+    let sql = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
+    let pid = loop {
+        let pid = server.sql("postgres", sql);
+        if !pid.is_empty() {
+            break pid;
+        }
+        // The server has just begun it.
+        rest();
+    };
+    succeed(std::process::Command::new("kill").args(["-KILL", &pid]));
+    // Until the server has waited for it, it takes sessions that it ends later.
+    let place = Path::new("/proc").join(&pid);
+    while place.exists() {
+        rest();
+    }
+    while !server.try_sql("postgres", "SELECT 1").status.success() {
+        rest();
+    }
+}
+
 /// A checksum of every file of a snapshot, by path.
 pub fn sums(directory: &Path) -> Vec<(String, u32)> {
     let image = HookImage::open(directory).unwrap();

@@ -6,7 +6,7 @@ use windlass_testkit::postgres::DEFAULT_BIN;
 use crate::support::{Snapshot, Source, sums};
 
 fn source() -> Source {
-    let source = Source::start(DEFAULT_BIN.as_ref());
+    let source = Source::start_with(DEFAULT_BIN.as_ref(), &["autovacuum = off"]);
     let rows = "SELECT i, repeat('x', 200) AS x FROM generate_series(1, 5000) i";
     source
         .server

@@ -9,9 +9,9 @@ use windlass_testkit::postgres::{DEFAULT_BIN, succeed};
 
 use crate::support::{Snapshot, Source, sums};
 
-/// Tables in a database of their own and in a tablespace.
+/// Tables in a database of their own and in a tablespace. Nobody writes but the tests.
 fn source() -> Source {
-    let source = Source::start(DEFAULT_BIN.as_ref());
+    let source = Source::start_with(DEFAULT_BIN.as_ref(), &["autovacuum = off"]);
     let space = source.place.path().join("space");
     std::fs::create_dir(&space).unwrap();
     let rows = "AS SELECT i, md5(i::text) AS x FROM generate_series(1, 3000) i";

@@ -57,7 +57,8 @@ fn no_rate_limit_holds_while_writers_are_locked_out() {
     let mut database = Database::open(&ledger.path).unwrap();
     let seen: Arc<Mutex<Vec<_>>> = Arc::default();
     let (path, inside, mut writes) = (ledger.path.clone(), Arc::clone(&seen), 0);
-    let rate = Some(20 << 20);
+    // So little that the slowest disk has to wait for it.
+    let rate = Some(4 << 20);
     let stripe = room.path("set");
     let run = gated_run(&database, &stripe, TRANSFER_BYTES, rate, move |progress| {
         if !keep_changing(&path, &mut writes, progress) {

@@ -2,7 +2,7 @@
 //! the segment is pushed as without it.
 
 use std::fs::{File, Metadata};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use windlass_engine::durable::Locked;
 use windlass_repository::{Ahead, Fetched, LookAhead, PushRequest, RepositoryError};
@@ -90,11 +90,32 @@ fn what_was_stored_ahead_is_known_and_in_the_place() {
     assert!(server.has(9) && !server.has(5));
 }
 
+/// Waits until a file that is changed has a later time than the last change of this one. Most file
+/// systems tell times by a clock that moves some hundred times in a second.
+fn wait_for_a_tick(file: &Path) {
+    use std::os::unix::fs::MetadataExt;
+    let changed = |path: &Path| {
+        let found = path.metadata().unwrap();
+        (found.ctime(), found.ctime_nsec())
+    };
+    let probe = file.with_extension("probe");
+    let is_later = || {
+        std::fs::write(&probe, "x").unwrap();
+        changed(&probe) > changed(file)
+    };
+    while !is_later() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    std::fs::remove_file(&probe).unwrap();
+}
+
 #[test]
 fn nothing_is_known_of_what_was_changed_since() {
     let server = Server::new(1..5);
     server.store(1).unwrap();
     assert!(server.has(2) && server.has(3) && server.has(4));
+    // The last segment was written last.
+    wait_for_a_tick(&server.path(4));
     // The same content, in another file; a file that was changed in its place.
     let again = std::fs::read(server.path(2)).unwrap();
     std::fs::remove_file(server.path(2)).unwrap();

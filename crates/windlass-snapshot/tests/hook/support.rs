@@ -3,6 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 use windlass_engine::media::{FileEntry, FileKind, crc32c};
@@ -101,11 +102,21 @@ impl Source {
         self.try_made(name, start, (limits, false, usize::MAX))
     }
 
-    /// Stops the server: in a mode of pg_ctl, or `kill`.
+    /// Stops the server: in a mode of pg_ctl, or `kill`. Whatever is changed later has a later
+    /// time than the server's own changes: most file systems tell times by a clock that moves some
+    /// hundred times in a second.
     pub fn end(&mut self, how: &str) {
         match how {
             "kill" => self.kill(),
             mode => self.server.stop(mode),
+        }
+        let (ended, probe) = (SystemTime::now(), self.place.path().join("probe"));
+        let is_later = || {
+            std::fs::write(&probe, "x").unwrap();
+            probe.metadata().unwrap().modified().unwrap() > ended
+        };
+        while !is_later() {
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -116,7 +127,7 @@ impl Source {
         let first = Path::new("/proc").join(first.lines().next().unwrap());
         self.server.kill();
         while first.exists() {
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 
@@ -241,7 +252,7 @@ fn bytes(image: &HookImage, entry: &FileEntry) -> Vec<u8> {
 /// Kills the checkpointer. The server ends its other processes and recovers, and it takes sessions
 /// again when this returns.
 pub fn kill_checkpointer(server: &PrivateCluster) {
-    let rest = || std::thread::sleep(std::time::Duration::from_millis(10));
+    let rest = || std::thread::sleep(Duration::from_millis(10));
     let sql = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
     let pid = loop {
         let pid = server.sql("postgres", sql);

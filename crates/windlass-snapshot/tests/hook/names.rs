@@ -223,7 +223,7 @@ fn a_file_that_somebody_replaced_while_the_server_was_stopped_is_an_error() {
         .server
         .sql("postgres", "SELECT pg_relation_filepath('b')");
     let image = HookImage::open(&snapshot.directory).unwrap();
-    source.server.stop("fast");
+    source.end("fast");
     let file = source.server.data().join(&path);
     let bytes = std::fs::read(&file).unwrap();
     std::fs::remove_file(&file).unwrap();

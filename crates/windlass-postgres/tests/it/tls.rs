@@ -16,6 +16,7 @@ use certificates::Authority;
 const HOST: &str = "db.example.test";
 const ENCRYPTED: &str = "SELECT count(*) FILTER (WHERE ssl) || ' of ' || count(*) \
     FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = 'windlass'";
+const SESSIONS: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'windlass'";
 
 /// A server that listens on TCP, and the authority that signed its certificate.
 struct Secured {
@@ -87,8 +88,15 @@ impl Secured {
         Cluster::connect(&self.conninfo(more))
     }
 
+    /// Waits until the server has ended the sessions of before: it does so some time after the
+    /// client has left.
+    fn wait_until_alone(&self) {
+        self.cluster.wait_until(SESSIONS, "0");
+    }
+
     /// Connects, and counts the sessions that are encrypted.
     fn encrypted(&self, more: &str) -> String {
+        self.wait_until_alone();
         let connected = self.connect(more);
         let _open = connected.unwrap_or_else(|error| panic!("{more}: {error:?}"));
         self.cluster.sql("postgres", ENCRYPTED)
@@ -149,6 +157,7 @@ fn each_mode_encrypts_what_it_promises() {
     }
     let address = secured.cluster.address();
     let uri = format!("postgresql://postgres@{address}/postgres?sslmode=require");
+    secured.wait_until_alone();
     let _open = Cluster::connect(&uri).unwrap();
     assert_eq!(secured.cluster.sql("postgres", ENCRYPTED), "1 of 1");
 }

@@ -12,7 +12,9 @@ use crate::support::{backup, restore_set};
 const PAGE: usize = 8192;
 
 fn cluster_with_table() -> PrivateCluster {
-    let cluster = PrivateCluster::start(&ClusterOptions::default().initdb("--data-checksums"));
+    // Nobody else reads the pages that are damaged, or writes to their file.
+    let options = ClusterOptions::default().initdb("--data-checksums");
+    let cluster = PrivateCluster::start(&options.setting("autovacuum = off"));
     let sql = "CREATE TABLE t AS SELECT i, repeat(md5(i::text), 10) AS x \
         FROM generate_series(1, 20000) i; CREATE INDEX ON t (i); CREATE INDEX ON t USING gin \
         (string_to_array(x, 'a')); VACUUM t; CHECKPOINT";

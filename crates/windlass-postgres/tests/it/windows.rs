@@ -21,7 +21,9 @@ impl Fixture {
     fn new(options: ClusterOptions) -> Self {
         become_server_user();
         let place = tempfile::tempdir().unwrap();
-        let source = PrivateCluster::start(&options.initdb("--data-checksums"));
+        // Autovacuum would write to files that have to stand still.
+        let options = options.initdb("--data-checksums");
+        let source = PrivateCluster::start(&options.setting("autovacuum = off"));
         for name in ["space", "later"] {
             std::fs::create_dir(place.path().join(name)).unwrap();
         }

@@ -24,7 +24,9 @@ impl Archiving {
             "archive_command = 'WINDLASS_CONFIG=/dev/null {program} archive-push %p --to {} --look-ahead 1'",
             place.display()
         );
+        // Autovacuum would change pages, take numbers of transactions and write log at any time.
         let mut options = ClusterOptions::default()
+            .setting("autovacuum = off")
             .setting("archive_mode = on")
             .setting(push);
         for argument in initdb {

@@ -267,6 +267,8 @@ fn a_tablespace_created_during_the_backup_is_restored_elsewhere() {
             .iter()
             .any(|space| space.name == "late");
         assert!(named, "{major}: the facts name the tablespace");
+        // What the source has only in memory yet, it would write at any time.
+        fixture.source.sql("postgres", "CHECKPOINT");
         let before = stamps(&live);
         let server = fixture.restored(&["space", "later"]);
         assert_eq!(server.sql("postgres", "SELECT sum(i) FROM u"), "12502500");

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use windlass_testkit::gate::Gate;
 use windlass_testkit::load::{assert_same_dump, under_load_of};
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, succeed};
 
@@ -197,20 +198,21 @@ fn a_table_dropped_while_it_waits_to_be_read_is_left_out() {
         source.sql("postgres", &sql);
     }
     let path = source.sql("postgres", "SELECT pg_relation_filepath('gone')");
+    let gate = Gate::default();
     let wish = Wish {
-        source_rate: Some(4 << 20),
+        gate: Some(gate.clone()),
         ..Wish::default()
     };
-    let copying = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'windlass' \
-                   AND state = 'idle' AND query LIKE '%pg_backup_start%'";
     let set = place.path().join("set");
     let outcome = std::thread::scope(|scope| {
         let backup = scope.spawn(|| try_backup(&source, &set, &wish));
-        source.wait_until(copying, "1");
+        gate.wait_reached();
         // The checkpoint removes the file itself, not only its content.
         source.sql("postgres", "DROP TABLE gone");
         source.sql("postgres", "CHECKPOINT");
-        assert!(!source.data().join(&path).exists());
+        let is_there = source.data().join(&path).exists();
+        gate.open();
+        assert!(!is_there);
         backup.join().unwrap().unwrap()
     });
     assert!(!outcome.facts.version.is_empty());

@@ -8,7 +8,6 @@ use windlass_engine::media::BackupType;
 use windlass_postgres::BackupOutcome;
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user, succeed};
 
-use crate::refusals::IN_BACKUP;
 use crate::support::{Wish, restore_set, try_backup, verify_backup};
 
 const SEGMENT_BYTES: u64 = 1 << 30;
@@ -17,6 +16,10 @@ const SEGMENT_PAGES: u64 = SEGMENT_BYTES / 8192;
 const PAGES_LEFT: u64 = 150;
 /// Slow enough that many of the transactions below run during the copy.
 const SOURCE_RATE: u64 = 400 << 20;
+
+/// True unless a backup waits for the server to begin it.
+const NOT_BEGINNING: &str = "NOT EXISTS (SELECT FROM pg_stat_activity \
+    WHERE application_name = 'windlass' AND state = 'active' AND query LIKE '%pg_backup_start%')";
 
 /// A table with one row on each page: a gigabyte of pages from little data and little log.
 fn make_table(cluster: &PrivateCluster) {
@@ -39,6 +42,15 @@ fn file(cluster: &PrivateCluster, data: &Path, suffix: &str) -> u64 {
     let path = cluster.sql("postgres", "SELECT pg_relation_filepath('big')");
     let metadata = std::fs::metadata(data.join(path + suffix));
     metadata.map_or(0, |metadata| metadata.len())
+}
+
+/// A question whose answer is `t` from the moment on in which the next backup has begun.
+fn has_begun(cluster: &PrivateCluster) -> String {
+    // The next checkpoint is then the one with which a backup begins.
+    cluster.sql("postgres", "CHECKPOINT");
+    let redo = "SELECT redo_lsn FROM pg_control_checkpoint()";
+    let before = cluster.sql("postgres", redo);
+    format!("SELECT redo_lsn <> '{before}' AND {NOT_BEGINNING} FROM pg_control_checkpoint()")
 }
 
 /// Adds rows, transaction after transaction, until `done` is set.
@@ -87,10 +99,11 @@ fn a_table_of_more_than_a_gigabyte_is_backed_up_while_it_grows_into_its_second_f
         source_rate: Some(SOURCE_RATE),
         ..Wish::default()
     };
+    let begun = has_begun(&source);
     let done = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
-            source.wait_until(IN_BACKUP, "1");
+            source.wait_until(&begun, "t");
             insert_until(&source, &done);
         });
         let outcome = try_backup(&source, &growing, &wish);

@@ -445,7 +445,12 @@ fn a_receiver_leaves_a_server_that_does_not_answer() {
     receiving.back_up(&server);
     receiving.start_noted(&server, &[]);
     receiving.insert(&server, 1);
-    let sender = server.sql("postgres", "SELECT pid FROM pg_stat_replication");
+    // If either of both was late, they have another session, or none for a moment.
+    let newest = "SELECT pid FROM pg_stat_replication ORDER BY backend_start DESC LIMIT 1";
+    let mut sender = String::new();
+    while sender.is_empty() {
+        sender = server.sql("postgres", newest);
+    }
     let kill = |signal: &str| {
         let mut kill = std::process::Command::new("kill");
         kill.args(["-s", signal, &sender]).status().unwrap();

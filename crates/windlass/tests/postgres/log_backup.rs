@@ -12,7 +12,7 @@ use crate::log::rows;
 use crate::moments::TIME;
 use crate::run::*;
 
-/// A server that archives nothing, and a place.
+/// A server that archives nothing, and a place. It removes log only when a test has it do so.
 struct Plain {
     server: PrivateCluster,
     dir: tempfile::TempDir,
@@ -26,6 +26,7 @@ impl Plain {
         let mut options = ClusterOptions::default().initdb("--wal-segsize=1");
         options = options
             .setting("min_wal_size = 2MB")
+            .setting("checkpoint_timeout = 1d")
             .setting("autovacuum = off");
         options.bin = bin.into();
         let server = PrivateCluster::start(&options);

@@ -268,7 +268,7 @@ fn no_server_starts_while_a_cluster_is_held() {
     let held = windlass_postgres::StoppedCluster::hold(stopped.data()).unwrap();
     // A server takes the number of its own parent for that of an earlier start of the machine.
     let output = std::process::Command::new("timeout")
-        .arg("20")
+        .arg("120")
         .arg(stopped.source.server.bin().join("postgres"))
         .arg("-D")
         .arg(stopped.data())

@@ -124,6 +124,9 @@ fn outgoing(major: u32, bin: &Path, place: &Path) -> PrivateCluster {
     source
 }
 
+/// How many files the server has yet to archive.
+const UNARCHIVED: &str = "SELECT count(*) FROM pg_ls_archive_statusdir() WHERE name LIKE '%.ready'";
+
 fn opens_privately(major: u32, bin: &Path, settings: &[(&str, &str)]) {
     let place = tempfile::tempdir().unwrap();
     let archive = place.path().join("archive");
@@ -132,6 +135,8 @@ fn opens_privately(major: u32, bin: &Path, settings: &[(&str, &str)]) {
     let set = place.path().join("set");
     // On 17 and newer nobody can log in from here on, so the backup uses a session from before.
     try_backup_beside_triggers(&source, major, &set);
+    // A command that archives may outlive its server.
+    source.wait_until(UNARCHIVED, "0");
     source.stop("immediate");
     let space = place.path().join("space");
     let (archived, spaces) = (listing(&archive), listing(&space));

@@ -263,38 +263,28 @@ fn sets_of_newer_versions_open_privately() {
     }
 }
 
-/// A set of a small cluster of Debian's version. `prepare` runs before the backup, and `work` runs
-/// again and again during it.
-fn set_while(
-    prepare: &[&str],
-    work: impl Fn(&PrivateCluster) + Sync,
-) -> (tempfile::TempDir, PrivateCluster) {
-    use std::sync::atomic::{AtomicBool, Ordering};
+/// A set of a small cluster of Debian's version. `prepare` runs before the backup, and `work` while
+/// its copy waits at the gate. Each statement is a session of its own.
+fn set_while(prepare: &[&str], work: &[&str]) -> (tempfile::TempDir, PrivateCluster) {
     let place = tempfile::tempdir().unwrap();
     let source = PrivateCluster::start(&ClusterOptions::default());
     prepare
         .iter()
         .for_each(|sql| drop(source.sql("postgres", sql)));
-    let done = AtomicBool::new(false);
+    let gate = Gate::default();
+    let wish = Wish {
+        gate: Some(gate.clone()),
+        ..Wish::default()
+    };
     std::thread::scope(|scope| {
-        let redo = "SELECT redo_lsn FROM pg_control_checkpoint()";
-        let before = source.sql("postgres", redo);
-        let (source, done, work) = (&source, &done, &work);
-        scope.spawn(move || {
-            // The backup's log begins at its checkpoint, so wait for that.
-            let begun = format!("SELECT redo_lsn <> '{before}' FROM pg_control_checkpoint()");
-            source.wait_until(&begun, "t");
-            while !done.load(Ordering::Acquire) {
-                work(source);
-            }
-        });
-        let wish = Wish {
-            source_rate: Some(12 << 20),
-            ..Wish::default()
-        };
-        let outcome = try_backup(source, &place.path().join("set"), &wish);
-        done.store(true, Ordering::Release);
-        outcome.unwrap();
+        let backup = scope.spawn(|| try_backup(&source, &place.path().join("set"), &wish));
+        gate.wait_reached();
+        let run = |sql: &&str| source.try_sql("postgres", sql);
+        let worked: Vec<_> = work.iter().map(run).collect();
+        gate.open();
+        backup.join().unwrap().unwrap();
+        let is_done = |output: &Output| output.status.success();
+        assert!(worked.iter().all(is_done), "{worked:?}");
     });
     (place, source)
 }
@@ -306,14 +296,10 @@ fn a_log_with_the_commits_of_a_subscription_is_replayed() {
         "CREATE TABLE t (i int)",
         "SELECT pg_replication_origin_create('elsewhere')",
     ];
-    let (place, source) = set_while(&prepare, |source| {
-        let sql = "SELECT pg_replication_origin_session_setup('elsewhere'); \
-            BEGIN; INSERT INTO t VALUES (1); \
-            SELECT pg_replication_origin_xact_setup('0/1234', now()); COMMIT";
-        // The server refuses this while the previous session is still ending, because only one
-        // session at a time may use the origin.
-        source.try_sql("postgres", sql);
-    });
+    let commit = "SELECT pg_replication_origin_session_setup('elsewhere'); \
+        BEGIN; INSERT INTO t VALUES (1); \
+        SELECT pg_replication_origin_xact_setup('0/1234', now()); COMMIT";
+    let (place, source) = set_while(&prepare, &[commit]);
     let without_room = place.path().join("without-room");
     restore_view(&place.path().join("set"), &without_room);
     let opened = Opened::new(source.bin(), place);
@@ -348,16 +334,8 @@ fn a_tablespace_made_during_the_backup_is_opened_and_its_source_left_alone() {
         "CREATE TABLESPACE late LOCATION '{}'",
         space.path().display()
     );
-    let once = std::sync::Once::new();
-    let (place, source) = set_while(&[], |source| {
-        once.call_once(|| {
-            source.sql("postgres", &sql);
-            source.sql(
-                "postgres",
-                "CREATE TABLE t TABLESPACE late AS SELECT 1 AS i; CHECKPOINT",
-            );
-        });
-    });
+    let table = "CREATE TABLE t TABLESPACE late AS SELECT 1 AS i; CHECKPOINT";
+    let (place, source) = set_while(&[], &[&sql, table]);
     source.sql("postgres", "INSERT INTO t VALUES (2)");
     source.sql("postgres", "CHECKPOINT");
     let before = listing(space.path());

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::unistd::{User, geteuid, initgroups, setgid, setuid};
 use tempfile::TempDir;
@@ -28,6 +28,8 @@ const SERVER_USER: &str = "postgres";
 const PORT: u16 = 5432;
 
 const POLL_PAUSE: Duration = Duration::from_millis(20);
+/// What is waited for for this long does not come.
+const HANG_MAX: Duration = Duration::from_secs(600);
 /// How long pg_ctl waits for a server, in seconds: it only ends a hang.
 const PG_CTL_SECONDS: &str = "600";
 /// The first number for addresses in the loopback network 127.0.0.0/8. Each server that listens has
@@ -398,7 +400,13 @@ impl PrivateCluster {
 
     /// Repeats a question until the answer is `answer`.
     pub fn wait_until(&self, question: &str, answer: &str) {
-        while self.sql("postgres", question) != answer {
+        let until = Instant::now() + HANG_MAX;
+        loop {
+            let found = self.sql("postgres", question);
+            if found == answer {
+                return;
+            }
+            assert!(Instant::now() < until, "{question}: {found}");
             std::thread::sleep(POLL_PAUSE);
         }
     }

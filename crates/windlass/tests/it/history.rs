@@ -176,7 +176,7 @@ fn a_killed_run_is_known_as_killed_and_a_running_one_as_running() {
         "--to",
         &sets,
         "--max-rate",
-        "4KiB",
+        "16KiB",
         "--quiet",
     ]);
     let mut child = command.stderr(Stdio::null()).spawn().unwrap();

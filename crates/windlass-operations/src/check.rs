@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use windlass_engine::{BufferPlan, Cancel, Outputs, counted, show_size};
-use windlass_lab::{Prediction, measure_codecs};
+use windlass_lab::{Prediction, Sample, measure_codecs};
 use windlass_object::is_in_bucket;
 use windlass_postgres::{Cluster, Foreseen, PageLayouts, Warning};
 
@@ -29,7 +29,7 @@ use crate::hooks::{HookCommands, HookEvent, ProgramFault, find_program};
 use crate::objects::Objects;
 use crate::outputs::{self, existing};
 use crate::probed::Ends;
-use crate::sampled::{cluster_files, cluster_sample};
+use crate::sampled::{Layouts, cluster_files};
 use crate::{privilege, warnings};
 
 pub use restore::{CheckedRestore, check_restore};
@@ -46,8 +46,8 @@ struct Source {
     volumes: usize,
     /// The files from which a sample can be read.
     files: Vec<PathBuf>,
-    /// How the pages of a cluster are laid out, if a backup would take them apart.
-    layouts: PageLayouts,
+    /// How the pages are laid out that a backup would take apart.
+    layouts: Layouts,
     places: Vec<PathBuf>,
     /// What may not be written to.
     outputs: Outputs,
@@ -159,11 +159,8 @@ fn predict(
         is_backup: true,
         emulation: &request.settings.emulation,
     };
-    let root = source
-        .places
-        .first()
-        .map_or(Path::new(""), PathBuf::as_path);
-    let sample = cluster_sample(&source.files, (root, &source.layouts), SAMPLE_BYTES)?;
+    let class = |path: &Path| source.layouts.class(path);
+    let sample = Sample::of_relations(&source.files, SAMPLE_BYTES, class)?;
     // The fastest codec of a range leaves pages as they are, whatever was asked.
     let is_asked = request.pages == PageChoice::Auto && request.compression.range.is_none();
     let sample = sample.asked(is_asked);
@@ -247,7 +244,7 @@ fn postgres(
     };
     let mut outputs = outputs::of_cluster(&root)?;
     let read_bytes = base::of_cluster(checks, (caller, request), &mut cluster, &mut outputs);
-    let mut places = vec![root];
+    let mut places = vec![root.clone()];
     let spaces = facts
         .tablespaces
         .iter()
@@ -257,7 +254,7 @@ fn postgres(
         bytes,
         volumes: cluster.scan_volumes()?,
         files,
-        layouts,
+        layouts: Layouts::Cluster(root, layouts),
         places,
         outputs,
         read_bytes,

@@ -16,6 +16,7 @@ use windlass_lab::{
 };
 use windlass_model::{Instance, Model};
 
+use crate::backup::PageChoice;
 use crate::caller::Caller;
 use crate::ending::Ending;
 use crate::error::OperationError;
@@ -48,6 +49,8 @@ pub struct PlanRequest {
     pub stripes: Vec<u16>,
     /// Codecs to compare.
     pub codecs: Vec<Codec>,
+    /// Whether the backups of the database take pages apart.
+    pub pages: PageChoice,
     /// Number of cores; without it, those of the machine.
     pub cores: Option<u16>,
     /// A backup or a restore.
@@ -177,7 +180,8 @@ fn question(
 ) -> Result<(Question, Vec<PlanNote>), OperationError> {
     let mut notes = Vec::new();
     let database = request.database.as_deref();
-    let measured = database.map(|text| measure(caller.process, text, &request.codecs));
+    let asked = (request.codecs.as_slice(), request.pages);
+    let measured = database.map(|text| measure(caller.process, text, asked));
     let measured = measured.transpose()?;
     let used_bytes = measured.as_ref().map(|measured| measured.bytes);
     let link = request.link.as_ref();

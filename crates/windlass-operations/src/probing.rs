@@ -9,6 +9,7 @@ use windlass_lab::{
     state_directory,
 };
 
+use crate::backup::PageChoice;
 use crate::caller::Caller;
 use crate::error::OperationError;
 use crate::notice::Notice;
@@ -150,7 +151,7 @@ fn cores(
     let speeds = match &request.database {
         Some(database) => {
             caller.tell(&Notice::MeasuresCodecs);
-            Some(measure(caller.process, database, &CODECS)?.speeds)
+            Some(measure(caller.process, database, (&CODECS, PageChoice::Usual))?.speeds)
         }
         None => None,
     };

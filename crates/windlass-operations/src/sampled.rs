@@ -11,6 +11,7 @@ use windlass_lab::{Sample, Speeds, measure_codecs, plain_files};
 use windlass_postgres::{Cluster, PageLayouts};
 use windlass_sqlite::Database;
 
+use crate::backup::PageChoice;
 use crate::caller::ProcessUse;
 use crate::database::DatabaseName;
 use crate::error::OperationError;
@@ -29,56 +30,74 @@ pub struct Measured {
     pub speeds: Speeds,
 }
 
-/// Looks at a database as its owner.
+/// Looks at a database as its owner: with its pages taken apart, where its backups do that.
 pub fn measure(
     process: ProcessUse,
     database: &str,
-    codecs: &[Codec],
+    (codecs, pages): (&[Codec], PageChoice),
 ) -> Result<Measured, OperationError> {
     let name = DatabaseName::resolve(database)?;
     privilege::as_user(process, name.owner(), || {
-        let (bytes, sample) = match &name {
+        let (bytes, files, layouts) = match &name {
             DatabaseName::Sqlite(path) => {
-                let bytes = Database::open(path)?.estimate_bytes();
-                (
-                    bytes,
-                    Sample::of_files(std::slice::from_ref(path), SAMPLE_BYTES)?,
-                )
+                let database = Database::open(path)?;
+                let layouts = match takes_apart(pages, false) {
+                    true => Layouts::of_file(&database)?,
+                    false => Layouts::File(None),
+                };
+                (database.estimate_bytes(), vec![path.clone()], layouts)
             }
             DatabaseName::Postgres(conninfo) => {
                 let cluster = Cluster::connect(conninfo)?;
                 let bytes = cluster.estimate_bytes()?;
-                let root = &cluster.facts().data_directory;
-                let (files, layouts) = (cluster_files(root)?, cluster.page_layouts()?);
-                (
-                    bytes,
-                    cluster_sample(&files, (root, &layouts), SAMPLE_BYTES)?,
-                )
+                let root = cluster.facts().data_directory.clone();
+                let layouts = match takes_apart(pages, true) {
+                    true => cluster.page_layouts()?,
+                    false => PageLayouts::default(),
+                };
+                let files = cluster_files(&root)?;
+                (bytes, files, Layouts::Cluster(root, layouts))
             }
         };
+        let sample = Sample::of_relations(&files, SAMPLE_BYTES, |path| layouts.class(path))?;
+        let sample = sample.asked(pages == PageChoice::Auto);
         let speeds = measure_codecs(&sample, codecs, SAMPLE_TIME, &Cancel::new())?;
         Ok(Measured { bytes, speeds })
     })
 }
 
-/// A sample of files of a cluster, with the classes of their pages.
-pub fn cluster_sample(
-    files: &[PathBuf],
-    (root, layouts): (&Path, &PageLayouts),
-    bytes: u64,
-) -> Result<Sample, OperationError> {
-    Ok(Sample::of_relations(files, bytes, |path| {
-        class_of(path, (root, layouts))
-    })?)
+/// Whether backups take pages apart with the codecs with which they do so most. The sample knows
+/// the others.
+fn takes_apart(pages: PageChoice, is_postgres: bool) -> bool {
+    pages.holds_with(is_postgres, Codec::Zstd(1))
 }
 
-/// The class of the pages of a file of a cluster.
-pub(crate) fn class_of(
-    path: &Path,
-    (root, layouts): (&Path, &PageLayouts),
-) -> Option<Arc<PageClass>> {
-    let path = path.strip_prefix(root).ok()?;
-    layouts.class(path.as_os_str().as_bytes()).cloned()
+/// How the pages of a database are laid out.
+pub(crate) enum Layouts {
+    /// Those of the relations below a data directory.
+    Cluster(PathBuf, PageLayouts),
+    /// Those of the one file; `None` if it is empty, or if nobody takes its pages apart.
+    File(Option<Arc<PageClass>>),
+}
+
+impl Layouts {
+    /// Those of a database of SQLite.
+    pub(crate) fn of_file(database: &Database) -> Result<Self, OperationError> {
+        let layout = database.page_layout()?;
+        let class = layout.map(|layout| Arc::new(PageClass::new(layout)));
+        Ok(Self::File(class))
+    }
+
+    /// The class of the pages of a file.
+    pub(crate) fn class(&self, path: &Path) -> Option<Arc<PageClass>> {
+        match self {
+            Self::Cluster(root, layouts) => {
+                let path = path.strip_prefix(root).ok()?;
+                layouts.class(path.as_os_str().as_bytes()).cloned()
+            }
+            Self::File(class) => class.clone(),
+        }
+    }
 }
 
 /// The files of a cluster's relations, by its data directory.

@@ -18,7 +18,7 @@ use windlass_engine::media::Codec;
 use windlass_engine::{Cancel, Outputs, PageClass};
 use windlass_lab::{Settings, Tuned, state_directory};
 use windlass_model::Emulation;
-use windlass_postgres::{Cluster, PageLayouts};
+use windlass_postgres::Cluster;
 use windlass_sqlite::Database;
 
 use crate::backup::PageChoice;
@@ -27,7 +27,7 @@ use crate::database::DatabaseName;
 use crate::devices::{self, DeviceName};
 use crate::error::{DeviceError, OperationError};
 use crate::notice::Notice;
-use crate::sampled::{class_of, cluster_files};
+use crate::sampled::{Layouts, cluster_files};
 use crate::settings::Rates;
 use crate::stored::no_bucket;
 use crate::{outputs, privilege};
@@ -176,14 +176,6 @@ pub fn tune(
     })
 }
 
-/// How the pages of a database are laid out.
-enum Layouts {
-    /// Those of the relations below a data directory.
-    Cluster(PathBuf, PageLayouts),
-    /// Those of the one file; `None` if it is empty.
-    File(Option<Arc<PageClass>>),
-}
-
 /// Where the bytes of the database are, and what no output may be.
 struct TunedDatabase {
     files: Vec<PathBuf>,
@@ -196,11 +188,10 @@ impl TunedDatabase {
     fn find(name: &DatabaseName) -> Result<Self, OperationError> {
         match name {
             DatabaseName::Sqlite(path) => {
-                let layout = Database::open(path)?.page_layout()?;
-                let class = layout.map(|layout| Arc::new(PageClass::new(layout)));
+                let database = Database::open(path)?;
                 Ok(Self {
                     files: vec![path.clone()],
-                    layouts: Layouts::File(class),
+                    layouts: Layouts::of_file(&database)?,
                     volumes: 1,
                     outputs: outputs::of_sqlite(path)?,
                 })
@@ -220,9 +211,6 @@ impl TunedDatabase {
 
     /// The class of the pages of a file.
     fn class(&self, path: &Path) -> Option<Arc<PageClass>> {
-        match &self.layouts {
-            Layouts::Cluster(root, layouts) => class_of(path, (root, layouts)),
-            Layouts::File(class) => class.clone(),
-        }
+        self.layouts.class(path)
     }
 }

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use windlass_engine::show_size;
-use windlass_postgres::PageLayouts;
 use windlass_sqlite::{Database, JournalMode, LOCK_WAIT_DEFAULT};
 
 use super::Source;
@@ -12,6 +11,7 @@ use crate::caller::Caller;
 use crate::checks::{Checks, Finding};
 use crate::devices::{self, DeviceName};
 use crate::error::OperationError;
+use crate::sampled::Layouts;
 use crate::{emptied, outputs};
 
 /// Looks at a SQLite database as its backup would, for as long as that needs no lock.
@@ -66,11 +66,19 @@ pub(super) fn check(
         bytes,
         volumes: 1,
         files,
-        layouts: PageLayouts::default(),
+        layouts: layouts(&database, request)?,
         places: vec![real],
         outputs,
         read_bytes: None,
     })
+}
+
+/// How the pages are laid out, if the backup would take them apart.
+fn layouts(database: &Database, request: &BackupRequest) -> Result<Layouts, OperationError> {
+    match request.pages.holds(false, &request.compression) {
+        true => Layouts::of_file(database),
+        false => Ok(Layouts::File(None)),
+    }
 }
 
 /// The directories in which the backup would make a set.

@@ -77,6 +77,9 @@ pub struct Plan {
         allow_hyphen_values = true
     )]
     pub compress: Vec<String>,
+    /// Whether the backups of the database sort the parts of pages by kind, as for `backup`
+    #[arg(long, value_name = "HOW", value_parser = ["auto", "off"], env = "WINDLASS_PAGES")]
+    pub pages: Option<String>,
     /// Number of cores [default: those of this machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub cores: Option<u16>,

@@ -52,6 +52,7 @@ fn request(arguments: &Plan) -> Result<PlanRequest, Failure> {
         instance: arguments.instance.clone(),
         stripes: arguments.files.clone(),
         codecs: codecs.collect::<Result<_, Failure>>()?,
+        pages: requests::page_choice(arguments.pages.as_deref()),
         cores: arguments.cores,
         direction: match arguments.restore {
             true => Direction::Restore,

@@ -91,6 +91,35 @@ fn a_sqlite_database_takes_less_room_with_its_pages_taken_apart_and_comes_back()
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
 }
 
+/// SQLite's pages stay as they are by default. A backup that takes them apart is foreseen as such.
+#[test]
+fn a_plan_and_a_dry_run_know_that_the_backup_was_asked_to_take_pages_apart() {
+    let place = Place::new();
+    // Rows that are alike: how much of the sample is seen depends on time.
+    let rows = "CREATE TABLE items AS
+        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000)
+        SELECT i, i * 7919 % 900 AS c, i % 5 AS s FROM n";
+    run_once(&place.path("items.db"), rows).unwrap();
+    let (database, set) = (place.arg("items.db"), place.arg("set.windlass"));
+    let plan = |pages: &[&str]| {
+        let words = ["plan", &database, "--source", "hdd", "--target", "nul"];
+        let plan = json(&[&words[..], &["--json"], pages].concat());
+        plan["alternatives"][0]["stored_bytes"].as_f64().unwrap()
+    };
+    let dry_run = |pages: &[&str]| {
+        let emulated = ["source=rate:1MB/s", "--emulate", "target=rate:1GB/s"];
+        let words = ["backup", &database, "--to", &set, "--dry-run", "--emulate"];
+        let found = json(&[&words[..], &emulated, &["--json"], pages].concat());
+        let stored = found["prediction"]["stored_bytes"].as_f64();
+        stored.unwrap_or_else(|| panic!("{found}"))
+    };
+    let foreseen: [&dyn Fn(&[&str]) -> f64; 2] = [&plan, &dry_run];
+    for foresee in foreseen {
+        let (apart, plain) = (foresee(&["--pages", "auto"]), foresee(&["--pages", "off"]));
+        assert!(apart < 0.85 * plain, "{apart} {plain}");
+    }
+}
+
 #[test]
 fn a_backup_says_how_much_memory_pages_take_and_goes_without_the_proof_if_asked() {
     let place = Place::new();

@@ -15,7 +15,7 @@
 //! - What no setting can change (cores, storage) is advised only when no setting helps.
 
 use windlass_engine::media::Codec;
-use windlass_engine::{BufferRequest, Resource};
+use windlass_engine::{BufferRequest, PageClass, Resource};
 use windlass_model::Model;
 
 use crate::accuracy::PREDICTED_SECONDS_MIN;
@@ -38,6 +38,8 @@ pub struct Measured {
     pub other_seconds: f64,
     /// The codec of all frames; `None` if the run changed the codec on the way.
     pub codec: Option<Codec>,
+    /// Whether it took pages apart that a faster codec would leave as they are.
+    pub apart: bool,
     /// Cores of the machine.
     pub cores: usize,
     /// Buffers and threads of the run.
@@ -393,14 +395,19 @@ impl Asked<'_> {
     }
 
     /// The ratio expected of another codec, if the two codecs differ on these data as they do on
-    /// other data.
+    /// other data. What pages gain that were taken apart is lost with a codec that leaves them.
     fn expected_ratio(&self, codec: Codec) -> f64 {
         let ratio = |codec| self.known.of(codec).ratio;
         let there = ratio(self.base.alternative.codec);
-        match codec {
+        let alike = self.base.alternative.ratio * ratio(codec) / there;
+        let expected = match codec {
             Codec::None => 1.0,
-            codec => (self.base.alternative.ratio * ratio(codec) / there).max(1.0),
-        }
+            codec if self.run.apart && !PageClass::is_worth_it_with(codec) => {
+                alike.min(ratio(codec))
+            }
+            _ => alike,
+        };
+        expected.max(1.0)
     }
 
     /// Whether a weaker codec still makes the run faster, or a stronger one makes it no slower,

@@ -46,6 +46,7 @@ fn measured(ends: &Ends<'_>, done: &Done<'_>) -> Measured {
         seconds,
         other_seconds: (report.seconds - report.data_seconds).max(0.0),
         codec: done.codec,
+        apart: !done.pages_asked && report.pages.is_some_and(|pages| pages.apart_bytes > 0),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         request: BufferRequest {
             buffers: Some(report.buffers_peak),

@@ -474,6 +474,7 @@ impl Job<'_> {
         let done = Done {
             report: &sealed.report,
             codec: fixed.then_some(compression.codec),
+            pages_asked: self.request.pages == PageChoice::Auto,
             request: settings.buffers.clone(),
             rates: (self.request.rates.read, self.request.rates.write),
         };

@@ -41,6 +41,8 @@ pub struct Done<'a> {
     pub report: &'a RunReport,
     /// The codec of all its frames; `None` if the codec changed during the run.
     pub codec: Option<Codec>,
+    /// Whether it took pages apart because somebody asked for it: then it does so with every codec.
+    pub pages_asked: bool,
     /// Buffers and threads as asked for.
     pub request: BufferRequest,
     /// Limits in bytes per second: on reading from the source, and on writing to the target.

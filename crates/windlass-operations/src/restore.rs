@@ -230,6 +230,7 @@ fn restored(
     let done = Done {
         report: &report,
         codec: codec.and_then(|text| compression::parse_codec(text).ok()),
+        pages_asked: false,
         request: request.settings.buffers.clone(),
         rates: (request.max_rate, None),
     };

@@ -185,6 +185,7 @@ impl World {
             seconds: off(outcome.seconds),
             other_seconds: 0.0,
             codec: Some(self.codec),
+            apart: false,
             cores: question.cores,
             request: BufferRequest {
                 buffers: Some(found.buffers),
@@ -297,6 +298,7 @@ fn on_cores(device_busy: f64) -> Measured {
         seconds: 10.0,
         other_seconds: 0.0,
         codec: Some(Codec::Zstd(1)),
+        apart: false,
         cores: 2,
         request: BufferRequest {
             buffers: Some(12),
@@ -320,6 +322,24 @@ fn a_weaker_codec_is_advised_only_where_the_device_keeps_up() {
     // With lz4 this device would have to take up to three times as many bytes.
     assert_eq!(advice(&on_cores(0.8)), Some(Advice::Cores(4)));
     assert_eq!(advice(&on_cores(0.02)), Some(Advice::Codec(Codec::Lz4)));
+}
+
+#[test]
+fn a_codec_that_leaves_pages_as_they_are_is_not_promised_what_they_gain_apart() {
+    let known = Speeds::default();
+    let ratio = |apart: bool| {
+        let run = Measured {
+            stored_bytes: 8 * GIB / 6,
+            devices: vec![(8 * GIB / 6, 0.02)],
+            apart,
+            ..on_cores(0.02)
+        };
+        let advised = advise(&run, &known).unwrap();
+        assert_eq!(advised.advice, Advice::Codec(Codec::Lz4));
+        advised.ratio.unwrap()
+    };
+    assert!(ratio(false) > 4.0, "{}", ratio(false));
+    assert_eq!(ratio(true), known.of(Codec::Lz4).ratio);
 }
 
 #[test]

@@ -63,8 +63,8 @@ pub struct Tune {
     #[arg(long, value_name = "CORES", value_parser = cores)]
     pub max_cpu: Option<f64>,
     /// Write compress, buffers, transfer-size, readers and threads into the configuration, as
-    /// options of the database. A database that is new there also gets its source, and the devices
-    /// of --to unless one is `nul`
+    /// options of the database, and --pages if it is given. A database that is new there also gets
+    /// its source, and the devices of --to unless one is `nul`
     #[arg(long)]
     pub write: bool,
     /// The name of the database there [default: its configured name, or that of the file]

@@ -29,11 +29,11 @@ pub fn run(global: &Global, arguments: &Tune) -> Result<Code, Failure> {
     let request = request(arguments)?;
     let found = tune(&requests::quiet_caller(global), &request, &cancel)?;
     let written = match arguments.write && !found.keeps_present() {
-        true => Some(write::write(global, arguments.name.as_deref(), &found)?),
+        true => Some(write::write(global, arguments, &found)?),
         false => None,
     };
     let kept = arguments.write && written.is_none();
-    show(global, &found, written, kept);
+    show((global, arguments), &found, written, kept);
     Ok(Code::Done)
 }
 
@@ -86,7 +86,12 @@ fn present(configured: &BTreeMap<String, String>) -> Option<PresentSetting> {
     })
 }
 
-fn show(global: &Global, found: &TuneOutcome, written: Option<(PathBuf, String)>, kept: bool) {
+fn show(
+    (global, arguments): (&Global, &Tune),
+    found: &TuneOutcome,
+    written: Option<(PathBuf, String)>,
+    kept: bool,
+) {
     let tuned = &found.tuned;
     if global.json {
         let mut document = to_json(tuned);
@@ -120,7 +125,8 @@ fn show(global: &Global, found: &TuneOutcome, written: Option<(PathBuf, String)>
         tuned.seconds,
         show_size(tuned.bytes)
     ));
-    output::line(&format!("use           {}", options(found.advised())));
+    let used = options(found.advised(), arguments.pages.as_deref());
+    output::line(&format!("use           {used}"));
     if let Some((path, name)) = written {
         output::line(&format!(
             "written       [database.{name}] of {}",
@@ -132,8 +138,8 @@ fn show(global: &Global, found: &TuneOutcome, written: Option<(PathBuf, String)>
     }
 }
 
-/// A setting as options of a backup.
-fn options(setting: &Settings) -> String {
+/// A setting as options of a backup, with what its trials were asked to do with pages.
+fn options(setting: &Settings, pages: Option<&str>) -> String {
     let Settings {
         codec,
         buffers,
@@ -141,8 +147,9 @@ fn options(setting: &Settings) -> String {
         readers,
         threads,
     } = setting;
+    let pages = pages.map_or(String::new(), |how| format!(" --pages {how}"));
     format!(
-        "--compress {codec} --buffers {buffers} --transfer-size {}KiB --readers {readers} \
+        "--compress {codec}{pages} --buffers {buffers} --transfer-size {}KiB --readers {readers} \
          --threads {threads}",
         transfer_bytes >> 10
     )

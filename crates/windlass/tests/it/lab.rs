@@ -475,6 +475,32 @@ const TUNE: [&str; 7] = [
     "1s",
 ];
 
+/// Without it the backup would not do what the trials did.
+#[test]
+fn tuning_names_the_way_of_pages_that_its_trials_had() {
+    let place = Place::new();
+    let tune = |config: &str, more: &[&str]| {
+        let config = place.arg(config);
+        let source = format!("[database.shop]\nsource = {:?}\n", place.arg("shop.db"));
+        windlass_engine::durable::write(Path::new(&config), source.as_bytes(), 0o600).unwrap();
+        let words = ["--config", &config, "tune", "shop", "--to", "nul"];
+        let output = run(
+            &place.path("state"),
+            &[&words[..], more, &TUNE[..]].concat(),
+        );
+        let shown = text(&output);
+        assert_eq!(output.status.code(), Some(0), "{shown}");
+        (shown, std::fs::read_to_string(&config).unwrap())
+    };
+    let (shown, written) = tune("usual.toml", &[]);
+    assert!(!shown.contains("--pages"), "{shown}");
+    assert!(!written.contains("pages"), "{written}");
+    let (shown, written) = tune("asked.toml", &["--pages", "auto"]);
+    let used = "use           --compress none --pages auto --buffers";
+    assert!(shown.contains(used), "{shown}");
+    assert!(written.contains("pages = \"auto\""), "{written}");
+}
+
 #[test]
 fn tuning_creates_the_configuration_that_is_not_there_yet() {
     let place = Place::new();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use windlass_engine::media::fitted;
 use windlass_operations::tuning::TuneOutcome;
 
-use crate::cli::Global;
+use crate::cli::{Global, Tune};
 use crate::config::{self, edit};
 use crate::database::DatabaseName;
 use crate::devices::DeviceName;
@@ -14,14 +14,15 @@ use crate::exit::{Code, Failure};
 /// Writes it. Returns the file, and the database's name in it.
 pub(super) fn write(
     global: &Global,
-    name: Option<&str>,
+    arguments: &Tune,
     found: &TuneOutcome,
 ) -> Result<(PathBuf, String), Failure> {
     let path = edit::file(global.config.as_deref());
-    let name = name.map_or_else(|| found.database.short_name(), str::to_owned);
+    let name = arguments.name.clone();
+    let name = name.unwrap_or_else(|| found.database.short_name());
     let setting = found.advised();
     let number = |value: usize| fitted::<i64, _>(value).into();
-    let options = vec![
+    let mut options = vec![
         ("compress", setting.codec.to_string().into()),
         ("buffers", number(setting.buffers)),
         (
@@ -31,6 +32,10 @@ pub(super) fn write(
         ("readers", number(setting.readers)),
         ("threads", number(setting.threads)),
     ];
+    // The trials were fast with it, so backups have to do the same.
+    if let Some(pages) = &arguments.pages {
+        options.push(("pages", pages.clone().into()));
+    }
     // Another file of the configuration may name the database, and its devices hold the backups.
     let whose = match config::database_names().contains(&name) {
         true => Vec::new(),

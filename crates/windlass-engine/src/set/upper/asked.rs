@@ -26,6 +26,9 @@ use super::outlines::{Outline, Outlines, check_overlaps};
 use crate::error::EngineError;
 use crate::set::stripe::OpenStripe;
 
+/// How many blocks the storage is told of before they are read.
+const BLOCKS_AHEAD: usize = 8;
+
 /// What a set has that lies over other bytes, for a reader of some of its files.
 #[derive(Debug)]
 pub struct AskedLayers {
@@ -145,13 +148,21 @@ impl AskedLayers {
         state.outlines.memory_bytes() + unread + known + self.blocks.cached_bytes()
     }
 
-    /// Reads these blocks, one after the other.
+    /// Reads these blocks, one after the other. The storage is told of those that come next: a
+    /// database of one file may need hundreds, and each is far from the one before.
     fn take_in(&self, wanted: &BTreeSet<BlockPlace>) -> Result<(), EngineError> {
         if wanted.is_empty() {
             return Ok(());
         }
         let mut found = Outlines::default();
+        let mut ahead = wanted.iter();
+        for place in ahead.by_ref().take(BLOCKS_AHEAD) {
+            self.blocks.will_need(*place);
+        }
         for place in wanted {
+            if let Some(next) = ahead.next() {
+                self.blocks.will_need(*next);
+            }
             let block = self.blocks.get(*place, None)?;
             found.take(*place, &block);
         }

@@ -135,6 +135,13 @@ impl UpperBlocks {
         self.inherited.get(file).is_some()
     }
 
+    /// Announces that a block will be read soon.
+    pub(super) fn will_need(&self, place: BlockPlace) {
+        let open = &self.stripes[usize::from(place.stripe)];
+        let entry = &open.directory()[place.block as usize];
+        open.will_need(entry.offset, entry.bytes.into());
+    }
+
     /// The pieces of a block, from the cache or its stripe.
     pub(super) fn get(
         &self,

@@ -140,14 +140,36 @@ fn each_in_order(
     }
 }
 
-/// Refuses pieces of one layer that overlap, even if they are in different index blocks.
+/// The outlines that lie over others of these. They are in order.
+fn touching(outlines: &[Outline]) -> Vec<Outline> {
+    let mut found = Vec::new();
+    let mut rest = outlines;
+    while let Some(first) = rest.first() {
+        let mut reach = first.end;
+        let lies_over = |one: &&Outline| {
+            let lies_over = one.first < reach;
+            reach = reach.max(one.end);
+            lies_over
+        };
+        let count = 1 + rest[1..].iter().take_while(lies_over).count();
+        if count > 1 {
+            found.extend_from_slice(&rest[..count]);
+        }
+        rest = &rest[count..];
+    }
+    found
+}
+
+/// Refuses pieces of one layer that overlap, even if they are in different index blocks. A block in
+/// which they do is refused when it is read, so only blocks that lie over others are read again.
 pub(super) fn check_overlaps(
     set: SetId,
-    among: (&UpperBlocks, &[Outline]),
+    (blocks, outlines): (&UpperBlocks, &[Outline]),
     of: Option<FileNo>,
 ) -> Result<(), EngineError> {
+    let touching = touching(outlines);
     let mut ends = [(FileNo(0), 0); LAYERS];
-    each_in_order(among, of, |pieces| {
+    each_in_order((blocks, touching.as_slice()), of, |pieces| {
         for piece in pieces {
             let last = &mut ends[usize::from(piece.layer)];
             if last.0 == piece.file && piece.start < last.1 {
@@ -162,4 +184,43 @@ pub(super) fn check_overlaps(
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An outline of a file from where to where, with a number.
+    fn outline(block: u32, file: u32, range: std::ops::Range<u64>) -> Outline {
+        Outline {
+            place: BlockPlace { stripe: 0, block },
+            first: (FileNo(file), range.start),
+            end: (FileNo(file), range.end),
+        }
+    }
+
+    #[test]
+    fn only_blocks_that_lie_over_others_can_have_pieces_that_overlap_theirs() {
+        let of = |outlines: &[Outline]| {
+            let found = touching(outlines).into_iter();
+            found.map(|one| one.place.block).collect::<Vec<_>>()
+        };
+        // One ends where the next begins, and another file begins.
+        let apart = [
+            outline(0, 1, 0..10),
+            outline(1, 1, 10..20),
+            outline(2, 2, 0..30),
+        ];
+        assert_eq!(of(&apart), [0u32; 0]);
+        // The first of three reaches over both that follow, which do not meet.
+        let nested = [
+            outline(0, 1, 0..5),
+            outline(1, 1, 10..40),
+            outline(2, 1, 12..14),
+            outline(3, 1, 39..41),
+            outline(4, 1, 41..50),
+        ];
+        assert_eq!(of(&nested), [1, 2, 3]);
+        assert_eq!(of(&[]), [0u32; 0]);
+    }
 }

@@ -47,7 +47,7 @@ impl Default for Speeds {
             ratio,
         };
         Self {
-            origin: "TPC-H on one core of an AMD EPYC".to_owned(),
+            origin: "TPC-H on one core of an AMD EPYC, with pages as they are".to_owned(),
             codecs: vec![
                 speed("none", 5000.0, 5000.0, 1.0),
                 speed("lz4", 678.0, 3829.0, 2.32),

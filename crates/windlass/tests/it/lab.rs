@@ -475,6 +475,20 @@ const TUNE: [&str; 7] = [
     "1s",
 ];
 
+/// Without a database nobody knows whether its pages will be taken apart.
+#[test]
+fn a_plan_without_a_database_says_what_its_ratios_are_of() {
+    let place = Place::new();
+    let words = "plan --used-bytes 1TB --source hdd --target nul";
+    let words: Vec<_> = words.split(' ').collect();
+    let output = run(&place.path("state"), &words);
+    let shown = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{shown}");
+    let note = "the ratio of each codec is that of TPC-H on one core of an AMD EPYC, with pages as \
+                they are";
+    assert!(shown.contains(note), "{shown}");
+}
+
 /// Without it the backup would not do what the trials did.
 #[test]
 fn tuning_names_the_way_of_pages_that_its_trials_had() {

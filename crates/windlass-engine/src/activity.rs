@@ -15,6 +15,8 @@ pub(crate) struct Activity {
     /// The most buffers that the run had.
     pub(crate) buffers_peak: usize,
     pub(crate) codec: String,
+    /// Whether some of the pages were taken apart.
+    pub(crate) takes_apart: bool,
     pub(crate) source_rate: Option<u64>,
     pub(crate) device_rate: Option<u64>,
     pub(crate) cores: usize,
@@ -31,6 +33,7 @@ impl Activity {
             data_seconds,
             buffers_peak: plan.buffers,
             codec: String::new(),
+            takes_apart: false,
             source_rate: None,
             device_rate: None,
             cores: std::thread::available_parallelism().map_or(1, usize::from),

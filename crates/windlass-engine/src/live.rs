@@ -181,6 +181,7 @@ fn limit(before: &Look, now: &Look, setup: &Setup) -> Option<LiveLimit> {
         data_seconds: (now.at - before.at).as_secs_f64(),
         buffers_peak: setup.buffers(),
         codec: setup.codec.clone(),
+        takes_apart: false,
         source_rate: setup.source_rate,
         device_rate: setup.device_rate,
         cores: 1,

@@ -283,11 +283,17 @@ fn cores(activity: &Activity, seconds: f64, blame: Blame) -> Suspect {
     } else {
         ""
     };
+    // Most of that work is not the codec's.
+    let apart = if activity.takes_apart {
+        " with pages apart"
+    } else {
+        ""
+    };
     let compressing = !["none", ""].contains(&activity.codec.as_str());
     let cores = activity.cores;
     let words = match stage {
         Resource::Reader => format!("the cores (copying from the page cache on {cores}{with})"),
-        _ if compressing => format!("the cores ({} on {cores}{with})", activity.codec),
+        _ if compressing => format!("the cores ({}{apart} on {cores}{with})", activity.codec),
         _ => format!("the cores (checksums on {cores}{with})"),
     };
     Suspect {

@@ -22,6 +22,8 @@ impl BackupRun {
         let most = compression.as_ref().and_then(|report| report.used.first());
         let codec = most.map_or(self.options.codec, |most| most.codec);
         activity.codec = codec.to_string();
+        let pages = self.page_counts.report();
+        activity.takes_apart = pages.is_some_and(|pages| pages.apart_bytes > 0);
         activity.source_rate = self.options.source_rate;
         activity.device_rate = self.options.device_rate;
         let devices = outputs.clone().map(|output| output.report(data_seconds));
@@ -36,7 +38,7 @@ impl BackupRun {
         };
         RunReport {
             compression,
-            pages: self.page_counts.report(),
+            pages,
             ..RunReport::of_backup(ended, &activity)
         }
     }

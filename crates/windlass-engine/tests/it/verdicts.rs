@@ -10,6 +10,7 @@ use windlass_engine::{
     RestoreOptions, RunReport, Target, restore,
 };
 use windlass_testkit::faulty;
+use windlass_testkit::heap::{HEAP_PAGE, HeapHook, heap_pages};
 
 use crate::support::*;
 
@@ -150,6 +151,28 @@ fn a_heavy_codec_is_named() {
     let report = run.finish(FileTable::default(), facts()).unwrap();
     assert_limit(&report, "compressor");
     assert!(report.verdict.contains("zstd:19"), "{}", report.verdict);
+}
+
+/// The codec is as heavy, but it is not all that the cores do.
+#[test]
+fn cores_that_take_pages_apart_are_said_to_do_so() {
+    let setup = Setup {
+        codec: Codec::Zstd(19),
+        page_frames: true,
+        ..Setup::default()
+    };
+    // Made before the run begins: the cores wait for nobody.
+    let pages = heap_pages(4 * FILE_BYTES / HEAP_PAGE, 1);
+    let files: Vec<u32> = (0..24).collect();
+    let mut run = begin(&setup, vec![nul()], &Cancel::new()).unwrap();
+    run.set_hook(Arc::new(HeapHook::new(&files)));
+    for index in 0..files.len() {
+        run.push(bytes_spec(index, &pages)).unwrap();
+    }
+    let report = run.finish(FileTable::default(), facts()).unwrap();
+    assert_limit(&report, "compressor");
+    let words = "the cores (zstd:19 with pages apart on ";
+    assert!(report.verdict.contains(words), "{}", report.verdict);
 }
 
 #[test]

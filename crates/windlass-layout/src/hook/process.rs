@@ -222,7 +222,7 @@ pub fn pause(memory: Memory<'_>, token: u32, waiter: &mut impl Waiter) -> Result
 /// Ends the pause. Returns false if somebody did not wait for it. Whatever must be one moment has
 /// to be published before this call.
 pub fn resume(memory: Memory<'_>, token: u32) -> bool {
-    let whole = memory.load(BROKEN_AT) != token;
-    memory.store(PAUSE_AT, 0);
-    whole
+    // Whoever did not wait has ended the pause. The other word may tell of an earlier pause by now:
+    // a process that was stopped meanwhile says late that it was broken.
+    memory.replace(PAUSE_AT, token, 0) && memory.load(BROKEN_AT) != token
 }

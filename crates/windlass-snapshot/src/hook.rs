@@ -32,6 +32,7 @@ mod loading;
 mod locked;
 mod maker;
 mod orphans;
+mod pauses;
 mod publishing;
 mod record;
 mod remove;

@@ -9,12 +9,10 @@
 //! that opens it recovers as after a crash.
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
 
-use windlass_image::layout::hook::{Snapshot, pause, publish, resume};
+use windlass_image::layout::hook::{Snapshot, publish};
 use windlass_postgres::{Cluster, CrashState, Pinned};
 
-use super::control::Patience;
 use super::create::{HookMade, HookRequest, begin_links, ensure_store, publish_document};
 use super::durable;
 use super::error::HookError;
@@ -23,13 +21,10 @@ use super::journal::{Changes, Journal};
 use super::links::Links;
 use super::locked::Locked;
 use super::orphans::Orphans;
+use super::pauses::Pauses;
 use super::record::make_copied;
-use super::remove::waited;
 use super::renewed::Roll;
 use super::taken::{Into, Known, Taken};
-
-/// The server's processes wait for no longer than three seconds. The controller gives up earlier.
-const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// The numbers of the files of the log are far from those of the listings.
 const LOG_FIRST: u32 = 1 << 31;
@@ -53,7 +48,7 @@ pub(super) fn attempt(
     locked: &Locked<'_>,
     cluster: &mut Cluster,
     request: &HookRequest<'_>,
-    number: u32,
+    (number, pauses): (u32, &Pauses),
 ) -> Result<HookMade, HookError> {
     if cluster.facts().standby {
         return Err(HookError::Standby);
@@ -72,11 +67,11 @@ pub(super) fn attempt(
     prepared.copy_log(&mut log, &pinned.crash_state()?)?;
     pinned.note_end()?;
     step("waiting for writers");
-    let taken = paused(locked, number, || {
+    let taken = pauses.during(locked, number, || {
         prepared.take((locked, &journal), &mut pinned, &mut filled, log)
     });
     drop(journal);
-    let ((taken, state, as_of), stood_still) = taken?;
+    let (taken, state, as_of) = taken?;
     step("publishing");
     let snapshot = Snapshot::numbered(locked.memory(), number);
     let snapshot = snapshot.ok_or(HookError::PauseBroken)?;
@@ -85,7 +80,7 @@ pub(super) fn attempt(
     let made = HookMade {
         database: database.clone(),
         as_of,
-        writers_stopped_seconds: stood_still.as_secs_f64(),
+        writers_stopped_seconds: pauses.stood_still().as_secs_f64(),
         linked_files,
         files_in_pause: prepared.files_in_pause,
         orphans: Orphans::default(),
@@ -129,25 +124,6 @@ fn prepare<'a>(
         files_in_pause: 0,
         segments: HashSet::new(),
     })
-}
-
-/// Runs something while the server stands still. Fails if a process did not wait for it.
-pub(super) fn paused<T>(
-    locked: &Locked<'_>,
-    token: u32,
-    work: impl FnOnce() -> Result<T, HookError>,
-) -> Result<(T, Duration), HookError> {
-    let began = Instant::now();
-    let memory = locked.memory();
-    waited(pause(memory, token, &mut Patience::of(PAUSE_MAX)))?;
-    let done = work();
-    let whole = resume(memory, token);
-    let stood_still = began.elapsed();
-    match (done, whole) {
-        (Ok(done), true) => Ok((done, stood_still)),
-        (Ok(_), false) => Err(HookError::PauseBroken),
-        (Err(error), _) => Err(error),
-    }
 }
 
 impl Prepared<'_> {

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use windlass_engine::{Cancel, Progress};
 use windlass_image::layout::hook::Snapshot;
-use windlass_postgres::{Bracket, BracketFiles, Cluster, DatabaseFacts};
+use windlass_postgres::{Bracket, BracketFiles, Cluster, DatabaseFacts, WindowCause};
 
 use super::atomic;
 use super::control::Control;
@@ -26,6 +26,7 @@ use super::limits::HookLimits;
 use super::links::Links;
 use super::locked::Locked;
 use super::orphans::{self, Orphans};
+use super::pauses::Pauses;
 use super::publishing::{Window, publish_at_once, publish_in_pause};
 use super::record::{Document, make_copied};
 use super::remove::{finish, take_out};
@@ -83,7 +84,7 @@ pub struct HookMade {
     pub database: DatabaseFacts,
     /// As of when the data are.
     pub as_of: jiff::Timestamp,
-    /// How long the server's writes stood still.
+    /// How long the server's writes stood still, in all tries together.
     pub writers_stopped_seconds: f64,
     /// How many files the snapshot shares with the database.
     pub linked_files: u64,
@@ -119,24 +120,43 @@ pub(super) fn create_with(
         // Their links.
         finish(&locked, &cluster.facts().data_directory)?;
     }
+    let pauses = Pauses::default();
+    let made = tried(request, (&pauses, cancel), |tries| {
+        if tries > 1 {
+            // What the last one could not free.
+            finish(&locked, &cluster.facts().data_directory)?;
+        }
+        attempt(&locked, cluster, request, (&pauses, cancel))
+    });
+    Ok(HookMade { orphans, ..made? })
+}
+
+/// Tries until a snapshot is there. Counts the tries from 1.
+fn tried<T>(
+    request: &HookRequest<'_>,
+    (pauses, cancel): (&Pauses, &Cancel),
+    mut attempt: impl FnMut(u32) -> Result<(T, Option<WindowCause>), HookError>,
+) -> Result<T, HookError> {
     let mut tries = 0;
     loop {
         tries += 1;
-        let (made, cause) = match attempt(&locked, cluster, request, cancel) {
-            Err(error) if tries < TRIES && lacks_log(request, &error) => {
-                cancel_check(cancel)?;
-                continue;
-            }
-            attempted => attempted?,
-        };
-        match cause {
-            None => return Ok(HookMade { orphans, ..made }),
-            Some(cause) if tries == TRIES => {
+        match attempt(tries) {
+            Ok((made, None)) => return Ok(made),
+            Ok((_, Some(cause))) if tries == TRIES => {
                 let cause = Box::new(cause);
                 return Err(HookError::Disturbed { cause, tries });
             }
-            Some(_) => cancel_check(cancel)?,
+            Err(error) if tries == TRIES => return Err(error),
+            Err(error) => {
+                let is_tried = lacks_log(request, &error)
+                    || pauses.are_to_go_on(&error, (request.progress, cancel))?;
+                if !is_tried {
+                    return Err(error);
+                }
+            }
+            Ok((_, Some(_))) => {}
         }
+        cancel_check(cancel)?;
     }
 }
 
@@ -155,21 +175,22 @@ fn cancel_check(cancel: &Cancel) -> Result<(), HookError> {
     checked.map_err(|error| HookError::Postgres(error.into()))
 }
 
-type Attempt = (HookMade, Option<windlass_postgres::WindowCause>);
+type Attempt = (HookMade, Option<WindowCause>);
 
 fn attempt(
     locked: &Locked<'_>,
     cluster: &mut Cluster,
     request: &HookRequest<'_>,
-    cancel: &Cancel,
+    (pauses, cancel): (&Pauses, &Cancel),
 ) -> Result<Attempt, HookError> {
     let number = locked.memory().take_number();
     let made = match request.start {
         HookStart::Pause => {
-            atomic::attempt(locked, cluster, request, number).map(|made| (made, None))
+            let made = atomic::attempt(locked, cluster, request, (number, pauses));
+            made.map(|made| (made, None))
         }
         HookStart::Checkpoint | HookStart::SpreadCheckpoint => {
-            bracketed(locked, cluster, request, (number, cancel))
+            bracketed(locked, cluster, (request, pauses), (number, cancel))
         }
     };
     if !matches!(made, Ok((_, None))) {
@@ -199,7 +220,7 @@ fn begun(
 fn bracketed(
     locked: &Locked<'_>,
     cluster: &mut Cluster,
-    request: &HookRequest<'_>,
+    (request, pauses): (&HookRequest<'_>, &Pauses),
     (number, cancel): (u32, &Cancel),
 ) -> Result<Attempt, HookError> {
     let step = |name| request.progress.set_phase(name);
@@ -228,7 +249,7 @@ fn bracketed(
         None => publish_at_once(locked, request, filled)?,
         Some(journal) => {
             let window = Window::new(&bracket, &mut taken, &mut into);
-            publish_in_pause((locked, journal, number), request, window, filled)?
+            publish_in_pause((locked, journal, number), (request, pauses), window, filled)?
         }
     };
     step("copying small files");
@@ -243,7 +264,7 @@ fn bracketed(
     let made = HookMade {
         database: end.facts.clone(),
         as_of: server_time(&end.facts.stop_time),
-        writers_stopped_seconds: published.stood_still.as_secs_f64(),
+        writers_stopped_seconds: pauses.stood_still().as_secs_f64(),
         linked_files: taken.linked_files(),
         files_in_pause: published.files_in_pause,
         orphans: Orphans::default(),
@@ -349,4 +370,64 @@ fn empty(directory: &Path) -> Result<(), HookError> {
         removed.doing("remove", &path)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How tries that end like this end together, and how many there were.
+    fn tried_with(end: impl Fn(u32) -> Result<(), HookError>) -> (Result<(), HookError>, u32) {
+        let (directory, progress) = (Path::new("/nowhere"), Progress::default());
+        let request = HookRequest {
+            directory,
+            store: directory,
+            home: None,
+            start: HookStart::Pause,
+            limits: HookLimits::default(),
+            durable: false,
+            links_max: 0,
+            label: "",
+            progress: &progress,
+        };
+        let (pauses, mut count) = (Pauses::default(), 0);
+        let made = tried(&request, (&pauses, &Cancel::new()), |tries| {
+            count = tries;
+            end(tries).map(|()| ((), None))
+        });
+        (made, count)
+    }
+
+    #[test]
+    fn a_pause_that_fails_is_tried_again_a_few_times() {
+        for failed in [
+            || HookError::PauseBroken,
+            || HookError::PauseBusy { pid: 7 },
+        ] {
+            let (made, count) = tried_with(|tries| match tries {
+                1 | 2 => Err(failed()),
+                _ => Ok(()),
+            });
+            assert_eq!((made.is_ok(), count), (true, 3));
+            let (made, count) = tried_with(|_| Err(failed()));
+            let error = made.unwrap_err().to_string();
+            assert_eq!((error, count), (failed().to_string(), 3));
+        }
+    }
+
+    #[test]
+    fn only_what_may_go_well_the_next_time_is_tried_again() {
+        // A process that keeps the last try from being undone is no matter of pauses.
+        let (made, count) = tried_with(|_| Err(HookError::Busy { pid: 7 }));
+        assert!(matches!(made, Err(HookError::Busy { .. })));
+        assert_eq!(count, 1);
+        let recycled = |path: &str| {
+            let path = Path::new(path);
+            HookError::io("copy", path, ErrorKind::NotFound.into())
+        };
+        let (made, count) = tried_with(|_| Err(recycled("/data/pg_wal/000000010000000000000001")));
+        assert_eq!((made.is_err(), count), (true, TRIES));
+        let (made, count) = tried_with(|_| Err(recycled("/data/base/5/4711")));
+        assert_eq!((made.is_err(), count), (true, 1));
+    }
 }

@@ -65,6 +65,12 @@ pub enum HookError {
         /// The process; 0 if it is not known.
         pid: u32,
     },
+    /// A process of the server did not leave its call, so the server could not be paused.
+    #[error("process {pid} of the server did not finish a write in time for a pause")]
+    PauseBusy {
+        /// The process; 0 if it is not known.
+        pid: u32,
+    },
     /// The server went on before the snapshot was complete.
     #[error("the server could not be paused for long enough")]
     PauseBroken,

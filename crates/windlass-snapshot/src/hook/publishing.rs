@@ -10,18 +10,17 @@
 //! window knows only what was listed.
 
 use std::path::Path;
-use std::time::Duration;
 
 use windlass_image::layout::hook::{Snapshot, grace, publish};
 use windlass_postgres::Bracket;
 
-use super::atomic::paused;
 use super::control::Patience;
 use super::create::HookRequest;
 use super::error::HookError;
 use super::index::Filled;
 use super::journal::Journal;
 use super::locked::Locked;
+use super::pauses::Pauses;
 use super::remove::waited;
 use super::renewed::Roll;
 use super::taken::{Into, Taken};
@@ -29,9 +28,7 @@ use super::taken::{Into, Taken};
 /// A snapshot that the hook sees.
 pub(super) struct Published<'a> {
     pub(super) snapshot: Snapshot<'a>,
-    /// How long the server's writes stood still.
-    pub(super) stood_still: Duration,
-    /// How many names were looked at while they did.
+    /// How many names were looked at while the server stood still.
     pub(super) files_in_pause: u64,
 }
 
@@ -53,7 +50,6 @@ pub(super) fn publish_at_once<'a>(
     waited(grace(locked.memory(), &mut Patience::default()))?;
     Ok(Published {
         snapshot,
-        stood_still: Duration::ZERO,
         files_in_pause: 0,
     })
 }
@@ -61,14 +57,14 @@ pub(super) fn publish_at_once<'a>(
 /// Publishes a snapshot whose files have no links.
 pub(super) fn publish_in_pause<'a>(
     (locked, journal, number): (&Locked<'a>, Journal<'_, '_>, u32),
-    request: &HookRequest<'_>,
+    (request, pauses): (&HookRequest<'_>, &Pauses),
     mut window: Window<'_, '_>,
     mut filled: Filled<'a>,
 ) -> Result<Published<'a>, HookError> {
     let step = |name| request.progress.set_phase(name);
     let roll = Roll::of(window.taken);
     step("waiting for writers");
-    let ((snapshot, files_in_pause), stood_still) = paused(locked, number, || {
+    let (snapshot, files_in_pause) = pauses.during(locked, number, || {
         step("looking at what changed");
         let looked_at = window.renew(&journal, &roll, &mut filled)?;
         step("flipping the map");
@@ -76,7 +72,6 @@ pub(super) fn publish_in_pause<'a>(
     })?;
     Ok(Published {
         snapshot,
-        stood_still,
         files_in_pause,
     })
 }

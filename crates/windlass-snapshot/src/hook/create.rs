@@ -82,7 +82,8 @@ pub struct HookRequest<'a> {
 pub struct HookMade {
     /// What the files are.
     pub database: DatabaseFacts,
-    /// As of when the data are.
+    /// As of when the data are. Through the backup API it is asked for right after the stop has
+    /// ended the log, so nothing of a primary is newer.
     pub as_of: jiff::Timestamp,
     /// How long the server's writes stood still, in all tries together.
     pub writers_stopped_seconds: f64,

@@ -62,6 +62,19 @@ pub enum SnapshotError {
         /// Where it should be.
         path: PathBuf,
     },
+    /// A directory with snapshots of the cluster is gone, and one of them may have what a revert
+    /// overwrote that was cut off.
+    #[error("snapshots of the cluster were in {}, which is not where it was", path.display())]
+    Moved {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Not all snapshots could be looked at when the command began.
+    #[error("not all snapshots of the database could be seen: {what}")]
+    Unseen {
+        /// Why.
+        what: String,
+    },
     /// A revert to it was cut off, and it has what was overwritten.
     #[error("{} has what a revert overwrote that was cut off", path.display())]
     NeededToUndo {

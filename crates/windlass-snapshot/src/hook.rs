@@ -47,7 +47,7 @@ pub use changed::ChangeMap;
 pub use create::{HookMade, HookRequest, HookStart, create};
 pub(crate) use durable::move_stamp;
 pub use error::HookError;
-pub(crate) use homes::{forget_home, homes_before};
+pub(crate) use homes::{forget_home, homes_before, homes_missing};
 #[cfg(test)]
 pub(crate) use homes::{note as note_home, path_of as note_of_homes};
 pub use image::HookImage;

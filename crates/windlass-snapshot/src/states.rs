@@ -345,6 +345,33 @@ mod tests {
         }
     }
 
+    /// The place in between has nothing but the number of a state that is out of sight.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+    fn a_number_stays_noted_after_the_data_directory_was_moved_twice() {
+        let mut fixture = Fixture::new();
+        let at = |name: &str| fixture.directory.path().join(name);
+        let (disk, between, moved) = (at("disk"), at("between"), at("moved"));
+        for path in [&disk, &between, &moved] {
+            std::fs::create_dir(path).unwrap();
+        }
+        fixture.snapshot_at(&disk.join("far"), "far", State::Kept);
+        std::os::unix::fs::symlink(disk.join("far"), fixture.path("far")).unwrap();
+        assert_eq!(numbers::next(&between, 6, true).unwrap(), 7);
+        for home in [fixture.place.home(), between.as_path()] {
+            crate::hook::note_home(&moved, home).unwrap();
+        }
+        std::fs::rename(&disk, fixture.directory.path().join("unmounted")).unwrap();
+        fixture.place = Place::beside(&moved).unwrap();
+        std::fs::create_dir(fixture.place.home()).unwrap();
+        fixture.snapshot("new", State::Kept);
+        let name = crate::SnapshotName::parse("new").unwrap();
+        fixture.place.remove(&name, &mut |_| {}).unwrap();
+        std::fs::create_dir_all(fixture.place.home()).unwrap();
+        fixture.snapshot("newer", State::Kept);
+        assert_eq!(fixture.keep("newer"), 8);
+    }
+
     #[test]
     fn a_state_that_is_lost_with_its_snapshot_takes_no_room_of_others() {
         let fixture = Fixture::new();

@@ -122,5 +122,44 @@ fn pending_of(place: &Place, is_cut_off: bool) -> Result<Vec<PathBuf>, SnapshotE
             _ => {}
         }
     }
+    if is_cut_off && found.is_empty() {
+        place.check_there()?;
+    }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::Locked;
+    use crate::record::tests::record;
+
+    /// A revert that seems to have kept nothing has changed nothing: pg_control would get its name
+    /// back over pages that were overwritten.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+    fn a_revert_that_was_cut_off_waits_for_a_place_that_is_not_where_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        let (data, old) = (root.join("data"), root.join("old.windlass-snapshots"));
+        for path in [&data, &old] {
+            std::fs::create_dir(path).unwrap();
+        }
+        hook::note_home(&data, &old).unwrap();
+        let place = Place::beside(&data).unwrap();
+        assert!(pending_of(&place, true).unwrap().is_empty());
+        std::fs::rename(&old, root.join("unmounted")).unwrap();
+        let place = Place::beside(&data).unwrap();
+        assert!(pending_of(&place, false).unwrap().is_empty());
+        let error = pending_of(&place, true).unwrap_err();
+        assert!(matches!(&error, SnapshotError::Moved { path } if *path == old));
+        // There is one at most, so nobody waits if it is seen.
+        let snapshot = place.home().join("one");
+        std::fs::create_dir(place.home()).unwrap();
+        drop(Locked::create(&snapshot).unwrap());
+        record("one").write(&snapshot).unwrap();
+        let pending = snapshot.join(kept::PENDING);
+        std::fs::create_dir(&pending).unwrap();
+        assert_eq!(pending_of(&place, true).unwrap(), [pending]);
+    }
 }

@@ -112,6 +112,11 @@ pub(crate) fn homes_before(data: &Path, today: &Path) -> Result<Vec<PathBuf>, Ho
     Ok(there)
 }
 
+/// Directories that had entries of a cluster's snapshots, and that are not where they were.
+pub(crate) fn homes_missing(data: &Path, today: &Path) -> Result<Vec<PathBuf>, HookError> {
+    Ok(Homes::of(data, today)?.missing)
+}
+
 /// Forgets a directory that had entries, all of which are gone. Call it before the directory goes.
 pub(crate) fn forget_home(data: &Path, home: &Path) -> Result<(), HookError> {
     // Whoever makes a snapshot notes its home under this lock.

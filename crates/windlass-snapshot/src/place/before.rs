@@ -39,9 +39,21 @@ pub(super) fn places_of(place: &Place) -> (Vec<Place>, Option<SnapshotError>) {
 impl Place {
     /// Fails if not all places before are known.
     pub(crate) fn check_seen(&self) -> Result<(), SnapshotError> {
-        match &self.unseen {
+        let Some(what) = &self.unseen else {
+            return Ok(());
+        };
+        // What can be read now is unknown here all the same.
+        let what = what.clone();
+        let unseen = places_of(self).1;
+        Err(unseen.unwrap_or(SnapshotError::Unseen { what }))
+    }
+
+    /// Fails if a place before is not where it was.
+    pub(crate) fn check_there(&self) -> Result<(), SnapshotError> {
+        let missing = hook::homes_missing(&self.database(), &self.home)?;
+        match missing.into_iter().next() {
             None => Ok(()),
-            Some(_) => places_of(self).1.map_or(Ok(()), Err),
+            Some(path) => Err(SnapshotError::Moved { path }),
         }
     }
 
@@ -133,7 +145,7 @@ impl Place {
         // A place that is noted and gone counts as moved away. So it is forgotten first, and stays
         // as it is if that is impossible now.
         let is_left = self.before.is_empty()
-            || place.is_empty() && hook::forget_home(&self.database(), &place.home).is_ok();
+            || self.is_empty_in(place) && hook::forget_home(&self.database(), &place.home).is_ok();
         if is_left {
             place.remove_if_empty();
         }
@@ -154,9 +166,15 @@ impl Place {
         }
     }
 
-    fn is_empty(&self) -> bool {
-        self.forget_numbers();
-        std::fs::read_dir(&self.home).is_ok_and(|mut entries| entries.next().is_none())
+    /// Whether nothing is in a place of this database, but for numbers that nobody needs: as long
+    /// as any of its places leads to a snapshot that may be out of sight, all of them stay.
+    fn is_empty_in(&self, place: &Self) -> bool {
+        let is_there = self.home.is_dir();
+        let has_own = is_there && numbers::has_links(&self.home).unwrap_or(true);
+        if !has_own && !self.has_links_before().unwrap_or(true) {
+            numbers::forget_if_alone(&place.home);
+        }
+        std::fs::read_dir(&place.home).is_ok_and(|mut entries| entries.next().is_none())
     }
 }
 
@@ -295,6 +313,12 @@ mod tests {
         }
         place.remove(&today, &mut |_| {}).unwrap();
         assert!(!path.exists());
+        // Whoever did not know it does not know it when it can be read.
+        std::fs::remove_file(hook::note_of_homes(&moved.data())).unwrap();
+        let error = place.check_seen().unwrap_err();
+        assert!(matches!(error, SnapshotError::Unseen { .. }), "{error}");
+        let place = Place::beside(&moved.data()).unwrap();
+        place.check_seen().unwrap();
     }
 
     /// A copy of a cluster has the places of the original in its note.

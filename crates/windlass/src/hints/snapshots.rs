@@ -80,6 +80,11 @@ fn of_states(error: &SnapshotError) -> Option<String> {
             "Let the server recover to its end, so that it removes that file, and type the command \
              again."
         }
+        SnapshotError::Moved { .. } => {
+            "A revert was cut off, and what it overwrote may be in that directory. Bring it back, \
+             and type the command again."
+        }
+        SnapshotError::Unseen { .. } => "Type the command again.",
         SnapshotError::Beside { .. } => {
             "SQLite would write it into the file that is put back. It may hold the last \
              transactions of the old file: move it away, and type the command again."

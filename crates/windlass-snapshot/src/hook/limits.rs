@@ -60,17 +60,30 @@ impl HookLimits {
         }
     }
 
-    /// Ends a snapshot that is too old. The hook does it only when the server writes.
-    pub(crate) fn end_by_age(control: &Control, snapshot: &Snapshot<'_>) {
-        let until = i64::from(snapshot.limits().until);
-        let is_old = until != 0 && Timestamp::now().as_second() >= until;
-        // One that a power cut would bring back does not end.
-        let is_forgotten = || match snapshot.is_durable() && snapshot.state() == Phase::Active {
-            true => durable::removed(control.data(), snapshot.index()).is_ok(),
-            false => true,
+    /// Ends a snapshot that is too old. The hook does it only when the server writes. Nothing is
+    /// done while a controller is at work: that may drop the snapshot and give its place to another
+    /// one, which would end in its stead.
+    pub(crate) fn end_by_age(control: &Control, number: u32) {
+        let numbered = || Snapshot::numbered(control.memory(), number);
+        let is_old = |snapshot: &Snapshot<'_>| {
+            let until = i64::from(snapshot.limits().until);
+            let is_over = until != 0 && Timestamp::now().as_second() >= until;
+            is_over && snapshot.state() == Phase::Active
         };
-        if is_old && is_forgotten() {
-            end(snapshot, Cause::Age, |index| {
+        if !numbered().is_some_and(|snapshot| is_old(&snapshot)) {
+            return;
+        }
+        let Some(_alone) = control.lock_if_free() else {
+            return;
+        };
+        let Some(snapshot) = numbered().filter(is_old) else {
+            return;
+        };
+        // One that a power cut would bring back does not end.
+        let is_forgotten =
+            !snapshot.is_durable() || durable::removed(control.data(), snapshot.index()).is_ok();
+        if is_forgotten {
+            end(&snapshot, Cause::Age, |index| {
                 durable::forget(control.data(), index);
             });
         }

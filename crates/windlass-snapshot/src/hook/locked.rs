@@ -37,6 +37,14 @@ pub(crate) struct Extent {
 }
 
 impl Control {
+    /// Keeps other controllers out; `None` if one is at work. It is for what changes no name and no
+    /// file of the database.
+    pub(super) fn lock_if_free(&self) -> Option<File> {
+        let lock = File::open(self.path()).ok()?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
+        Some(lock)
+    }
+
     /// Waits for other controllers, and keeps them out.
     pub(crate) fn lock(&self) -> Result<Locked<'_>, HookError> {
         // A descriptor of its own, so that two threads of this process exclude each other.

@@ -48,10 +48,8 @@ pub fn state(directory: &Path) -> Result<HookState, HookError> {
         return Ok(gone(&why_gone(&document)));
     };
     let memory = control.memory();
+    HookLimits::end_by_age(&control, document.number);
     let snapshot = Snapshot::numbered(memory, document.number);
-    if let Some(snapshot) = snapshot {
-        HookLimits::end_by_age(&control, &snapshot);
-    }
     let bytes = |pages: u64| pages.saturating_mul(u64::from(document.page_bytes));
     let grown = memory.preserved_since(document.number);
     let limits = snapshot.map_or(HookLimits::default(), |it| {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, statvfs};
 use windlass_snapshot::hook::{self, HookLimits, HookStart};
 use windlass_testkit::postgres::DEFAULT_BIN;
 
@@ -82,4 +82,30 @@ fn a_snapshot_ends_before_its_disk_is_full() {
         source.server.sql("postgres", "SELECT count(*) FROM t"),
         "5000"
     );
+}
+
+/// A list asks without the right to change snapshots. Whoever has it may drop this one, and give
+/// its place in the table to another.
+#[test]
+fn a_list_ends_no_snapshot_while_somebody_works_on_them() {
+    // Nobody writes a page: the hook would end it.
+    let quiet = [
+        "autovacuum = off",
+        "bgwriter_lru_maxpages = 0",
+        "checkpoint_timeout = 1h",
+    ];
+    let source = Source::start_with(DEFAULT_BIN.as_ref(), &quiet);
+    let limits = HookLimits {
+        until: Some(jiff::Timestamp::from_second(1).unwrap()),
+        ..HookLimits::default()
+    };
+    let old = source.try_limited("old", HookStart::Checkpoint, limits);
+    let old = old.unwrap();
+    let working = File::open(source.memory().unwrap()).unwrap();
+    flock(&working, FlockOperation::LockExclusive).unwrap();
+    assert_eq!(lost(&source, "old"), None);
+    flock(&working, FlockOperation::Unlock).unwrap();
+    let why = lost(&source, "old").unwrap();
+    assert!(why.contains("as old as it was to become"), "{why}");
+    hook::remove(&old.directory).unwrap();
 }

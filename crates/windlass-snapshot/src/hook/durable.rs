@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use windlass_engine::durable;
 use windlass_engine::media::crc32c;
 use windlass_image::layout::hook::{
-    FILE_WORDS, FileKey, Memory, PLACES_NAME, SAVED_DIRECTORIES_MAX, SAVED_DIRECTORY,
+    FILE_WORDS, FileKey, Memory, PLACES_NAME, Phase, SAVED_DIRECTORIES_MAX, SAVED_DIRECTORY,
     SAVED_HEADER_BYTES, SNAPSHOTS_MAX, STAMP_BYTES, STAMP_NAME, SavedDirectory, SavedHeader,
     Snapshot, Stamp, is_durable, saved_name,
 };
@@ -151,12 +151,13 @@ pub(crate) fn move_stamp(data: &Path) -> Result<(), HookError> {
     write_stamp(data, moved)
 }
 
-/// Removes the files of durable snapshots that are no longer there, and what killed controllers
-/// left of them.
+/// Removes the files of durable snapshots that are no longer there or cannot be read any more, and
+/// what killed controllers left of them. Whoever lost one may not have been able to.
 pub(crate) fn sweep(locked: &Locked<'_>) -> Result<(), HookError> {
     let mut kept: Vec<PathBuf> = Vec::new();
     let data = locked.control().data();
-    for snapshot in locked.snapshots().filter(Snapshot::is_durable) {
+    let is_whole = |it: &Snapshot<'_>| it.is_durable() && it.state() == Phase::Active;
+    for snapshot in locked.snapshots().filter(is_whole) {
         kept.push(path_of(data, snapshot.index()));
     }
     if is_durable(locked.memory()) {
@@ -171,15 +172,19 @@ pub(crate) fn sweep(locked: &Locked<'_>) -> Result<(), HookError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         listed => listed.doing("list", &place)?,
     };
+    let mut removed = None;
     for entry in listed {
         let entry = entry.doing("list", &place)?;
         let path = entry.path();
         let is_file = entry.file_type().doing("examine", &path)?.is_file();
         if is_file && !kept.contains(&path) {
             std::fs::remove_file(&path).doing("remove", &path)?;
+            removed = Some(path);
         }
     }
-    Ok(())
+    removed.map_or(Ok(()), |path| {
+        durable::sync_parent(&path).doing("sync the directory of", &path)
+    })
 }
 
 /// Makes a published snapshot durable. Everything that belongs to it is written by now, and whoever

@@ -123,16 +123,37 @@ fn a_damaged_copy_that_the_source_does_not_have_loses_the_snapshot() {
     hook::remove(&snapshot.directory).unwrap();
 }
 
+/// The file that brings the only durable snapshot back.
+fn saved_index(source: &Source) -> PathBuf {
+    let place = source.server.data().join(SAVED_DIRECTORY);
+    let named = |index| place.join(OsStr::from_bytes(&saved_name(index)));
+    let saved = (0..SNAPSHOTS_MAX).map(named).find(|path| path.exists());
+    saved.unwrap()
+}
+
+/// The hook goes on when it cannot remove the index of a snapshot that it lost.
+#[test]
+fn what_would_bring_back_a_snapshot_that_is_lost_goes_with_the_next_one() {
+    let source = source();
+    let snapshot = source.durable("one");
+    let saved = saved_index(&source);
+    let bytes = std::fs::read(&saved).unwrap();
+    hook::give_up(&snapshot.directory).unwrap();
+    assert!(!saved.exists());
+    std::fs::write(&saved, bytes).unwrap();
+    source.snapshot("two");
+    assert!(!saved.exists());
+    assert_lost(&snapshot.directory);
+    hook::remove(&snapshot.directory).unwrap();
+}
+
 /// A power cut would bring it back without what it lacks by then.
 #[test]
 fn a_snapshot_that_cannot_be_forgotten_is_neither_dropped_nor_given_up() {
     let source = source();
     let snapshot = source.durable("one");
     let before = sums(&snapshot.directory);
-    let place = source.server.data().join(SAVED_DIRECTORY);
-    let named = |index| place.join(OsStr::from_bytes(&saved_name(index)));
-    let saved = (0..SNAPSHOTS_MAX).map(named).find(|path| path.exists());
-    let saved = saved.unwrap();
+    let saved = saved_index(&source);
     let bytes = std::fs::read(&saved).unwrap();
     std::fs::remove_file(&saved).unwrap();
     // Nobody can remove that as a file.

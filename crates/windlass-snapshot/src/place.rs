@@ -437,7 +437,7 @@ impl Reserved {
         let lock = self.place.make()?;
         let link = self.place.path(&self.name);
         let ended = self.place.end(self.directory, &link);
-        self.place.remove_if_empty();
+        self.place.leave(&self.place);
         drop(lock);
         ended
     }

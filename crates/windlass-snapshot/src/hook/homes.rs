@@ -124,7 +124,9 @@ pub(crate) fn forget_home(data: &Path, home: &Path) -> Result<(), HookError> {
     let _alone = control.as_ref().map(Control::lock).transpose()?;
     let mut noted = read(data)?;
     let count = noted.len();
-    noted.retain(|known| known.path != home);
+    // One that was moved away may have had the same name.
+    let now = Home::at(home);
+    noted.retain(|known| !now.as_ref().is_some_and(|now| now.is(known)));
     match noted.len() == count {
         true => Ok(()),
         false => write(data, &noted),
@@ -223,6 +225,22 @@ mod tests {
         let made = std::process::Command::new("mkfifo").arg(&path).status();
         assert!(made.unwrap().success());
         assert!(read(place.path()).is_err());
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+    fn forgetting_a_home_forgets_none_that_had_its_name_and_was_moved_away() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        let (data, home) = (at("data"), at("home"));
+        std::fs::create_dir(&home).unwrap();
+        note(&data, &home).unwrap();
+        std::fs::rename(&home, at("away")).unwrap();
+        std::fs::create_dir(&home).unwrap();
+        note(&data, &home).unwrap();
+        assert_eq!(read(&data).unwrap().len(), 2);
+        forget_home(&data, &home).unwrap();
+        assert_eq!(homes_missing(&data, &at("today")).unwrap(), [home]);
     }
 
     #[test]

@@ -143,9 +143,10 @@ impl Place {
     /// Leaves a place of this database if nothing is in it. Call it under the lock of that place.
     pub(super) fn leave(&self, place: &Self) {
         // A place that is noted and gone counts as moved away. So it is forgotten first, and stays
-        // as it is if that is impossible now.
-        let is_left = self.before.is_empty()
-            || self.is_empty_in(place) && hook::forget_home(&self.database(), &place.home).is_ok();
+        // as it is if that is impossible now, unless there is no other one.
+        let is_only = self.before.is_empty() && self.unseen.is_none();
+        let is_left = self.is_empty_in(place)
+            && (hook::forget_home(&self.database(), &place.home).is_ok() || is_only);
         if is_left {
             place.remove_if_empty();
         }
@@ -161,9 +162,14 @@ impl Place {
 
     /// Forgets the numbers of states with the last snapshot: without that there are no states.
     pub(super) fn forget_numbers(&self) {
-        if !self.has_links_before().unwrap_or(true) {
+        if self.has_none_before() {
             numbers::forget_if_alone(&self.home);
         }
+    }
+
+    /// Whether all places before are known, and none has a snapshot that may be out of sight.
+    fn has_none_before(&self) -> bool {
+        self.unseen.is_none() && !self.has_links_before().unwrap_or(true)
     }
 
     /// Whether nothing is in a place of this database, but for numbers that nobody needs: as long
@@ -171,7 +177,7 @@ impl Place {
     fn is_empty_in(&self, place: &Self) -> bool {
         let is_there = self.home.is_dir();
         let has_own = is_there && numbers::has_links(&self.home).unwrap_or(true);
-        if !has_own && !self.has_links_before().unwrap_or(true) {
+        if !has_own && self.has_none_before() {
             numbers::forget_if_alone(&place.home);
         }
         std::fs::read_dir(&place.home).is_ok_and(|mut entries| entries.next().is_none())
@@ -332,6 +338,30 @@ mod tests {
         flock(&lock, FlockOperation::Unlock).unwrap();
         assert!(moved.remove("none").is_err());
         assert!(!moved.old().exists());
+    }
+
+    /// What the server has of a snapshot whose directory somebody removed would stay for ever.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+    fn the_only_place_does_not_count_as_moved_away_after_its_last_snapshot_has_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path().canonicalize().unwrap().join("main");
+        std::fs::create_dir(&data).unwrap();
+        let place = Place::beside(&data).unwrap();
+        std::fs::create_dir(place.home()).unwrap();
+        hook::note_home(&data, place.home()).unwrap();
+        let path = place.home().join("last");
+        drop(Locked::create(&path).unwrap());
+        record("last").write(&path).unwrap();
+        let name = SnapshotName::parse("last").unwrap();
+        place.remove(&name, &mut |_| {}).unwrap();
+        assert!(!place.home().exists());
+        place.check_there().unwrap();
+        // A note that cannot be read does not keep the only place.
+        std::fs::create_dir(place.home()).unwrap();
+        std::fs::write(hook::note_of_homes(&data), "broken").unwrap();
+        assert!(place.remove(&name, &mut |_| {}).is_err());
+        assert!(!place.home().exists());
     }
 
     /// Killed in between, a place that is noted and gone would count as moved away.

@@ -15,6 +15,7 @@ mod beside;
 mod damaged;
 mod write;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -297,13 +298,37 @@ impl Job<'_> {
     }
 
     /// Whether parity can be computed anew from the stripes: if they are damaged, it would be of
-    /// wrong bytes. They can be checked only together with the sets on which they build, whose own
-    /// damage does not matter. Those that are damaged are left.
+    /// wrong bytes. Those that are damaged are left. If some are left already, the others are still
+    /// looked at, so that each damaged one is named.
     fn are_sound(&mut self, devices: &Devices) -> Result<bool, EngineError> {
-        if !self.left.is_empty() {
-            return Ok(false);
+        let is_left = !self.left.is_empty();
+        let (damaged, are_sound) = match self.check_stripes(devices) {
+            Ok(found) => found,
+            Err(EngineError::Cancelled) => return Err(EngineError::Cancelled),
+            // What is left already is reason enough, and nothing else is known.
+            Err(_) if is_left => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        for (number, device) in (1..).zip(&devices.stripes) {
+            let location = device.path.to_string_lossy();
+            let is_named = self.left.iter().any(|it| it.number == number);
+            if !is_named && damaged.contains(&*location) {
+                let fault = "has damaged parts that are in no group that can be read";
+                self.leave((number, false), device, fault.to_owned());
+            }
         }
-        let stripes: Vec<_> = devices.stripes.iter().map(|it| it.path.clone()).collect();
+        self.left.sort_by_key(|device| device.number);
+        Ok(are_sound && !is_left)
+    }
+
+    /// Where damaged stripes are, and whether there is no damage of this set. Stripes can be checked
+    /// only together with the sets on which they build, whose own damage does not matter.
+    fn check_stripes(&self, devices: &Devices) -> Result<(BTreeSet<String>, bool), EngineError> {
+        let there = devices.stripes.iter().filter(|it| it.is_there);
+        let stripes: Vec<_> = there.map(|it| it.path.clone()).collect();
+        if stripes.is_empty() {
+            return Ok((BTreeSet::new(), false));
+        }
         let survey = Survey::among(self.storage, &stripes, self.further, self.limit)?;
         let own = survey.set().stripes().iter();
         let own: Vec<_> = own.map(|it| it.location().to_string_lossy()).collect();
@@ -317,15 +342,9 @@ impl Job<'_> {
         let options = options.fit(survey.set())?;
         let found = verify(&survey, &options, &Arc::default(), self.cancel)?.damage;
         let is_own = |it: &Damage| it.stripe == 0 || own.iter().any(|own| *own == it.location);
-        for (stripe, device) in (0..).zip(&devices.stripes) {
-            let location = device.path.to_string_lossy();
-            if found.damage.iter().any(|it| it.location == location) {
-                let fault = "has damaged parts that are in no group that can be read";
-                self.leave((stripe + 1, false), device, fault.to_owned());
-            }
-        }
         let is_all_listed = found.damage_count == found.damage.len() as u64;
-        Ok(is_all_listed && !found.damage.iter().any(is_own))
+        let are_sound = is_all_listed && !found.damage.iter().any(is_own);
+        Ok((found.locations, are_sound))
     }
 
     fn leave(&mut self, (number, is_parity): (u16, bool), device: &Device, fault: String) {

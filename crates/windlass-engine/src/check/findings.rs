@@ -1,6 +1,6 @@
 //! Findings: whether to stop at damage or to list it and read on, and the sum of all damage.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use windlass_media::{FileEntry, FileNo, FrameEntry, IndexDirectoryEntry, PieceEntry};
@@ -35,6 +35,8 @@ struct Inner {
     /// the threads does not decide what is kept.
     listed: BTreeMap<(usize, u16, u64, DamagedPart), Damage>,
     count: u64,
+    /// Where the stripes of all this damage are.
+    locations: BTreeSet<String>,
     /// Bytes and ranges that were lost with damaged frames.
     lost: BTreeMap<FileNo, Lost>,
     ranges_kept: usize,
@@ -171,6 +173,9 @@ impl Damage {
 impl Inner {
     fn add(&mut self, link: usize, damage: Damage) {
         self.count += 1;
+        if !damage.location.is_empty() && !self.locations.contains(&damage.location) {
+            self.locations.insert(damage.location.clone());
+        }
         let key = (link, damage.stripe, damage.offset, damage.part);
         self.listed.insert(key, damage);
         if self.listed.len() > DAMAGE_LISTED_MAX {
@@ -313,6 +318,7 @@ impl Inner {
         DamageReport {
             damage: std::mem::take(&mut self.listed).into_values().collect(),
             damage_count: self.count,
+            locations: std::mem::take(&mut self.locations),
             lost,
             lost_file_count,
             lost_bytes,
@@ -341,5 +347,25 @@ impl Lost {
             ranges: ranges.collect(),
             range_count,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stripe_with_more_damage_than_is_listed_hides_no_other_stripe() {
+        let mut inner = Inner::default();
+        for offset in 0..=DAMAGE_LISTED_MAX as u64 {
+            let place = (offset, 1);
+            let damage = Damage::new(1, "first", DamagedPart::Frame, place, String::new());
+            inner.add(0, damage);
+        }
+        let damage = Damage::new(2, "second", DamagedPart::Frame, (0, 1), String::new());
+        inner.add(0, damage);
+        let report = inner.report(&[], true);
+        assert!(report.damage.iter().all(|it| it.location == "first"));
+        assert!(report.locations.iter().eq(["first", "second"]));
     }
 }

@@ -1,5 +1,7 @@
 //! What a check found, as a value: for the command line's words and for its JSON.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 /// How many damaged places are listed. Further ones are only counted.
@@ -111,6 +113,9 @@ pub struct DamageReport {
     pub damage: Vec<Damage>,
     /// How many damaged places there are.
     pub damage_count: u64,
+    /// Where the stripes are that have damaged places, those that are only counted, too.
+    #[serde(skip)]
+    pub locations: BTreeSet<String>,
     /// Files that lost bytes, in the order of the file table, up to
     /// [`LOST_LISTED_MAX`](crate::LOST_LISTED_MAX).
     pub lost: Vec<LostFile>,

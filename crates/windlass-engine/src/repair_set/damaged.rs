@@ -8,7 +8,7 @@ use windlass_media::fitted;
 
 use crate::cancel::Cancel;
 use crate::error::EngineError;
-use crate::set::{Described, Rebuilder};
+use crate::set::{Described, Group, Rebuilder};
 
 /// How much of a part is tried to be read at once.
 const PART_BYTES: u64 = 1024 * 1024;
@@ -21,16 +21,20 @@ pub(super) struct Damaged {
     pub(super) is_known: bool,
     /// The parts of each stripe that no group block describes, in order.
     undescribed: BTreeMap<u16, Vec<Range<u64>>>,
+    /// Where the devices are of which groups have lost more than can be rebuilt.
+    beyond: BTreeSet<String>,
 }
 
 impl Damaged {
-    /// Reads everything that is there. Fails if more of a group is lost than can be rebuilt.
+    /// Reads everything that is there. Fails if more of a group is lost than can be rebuilt, when
+    /// everything was read: the error names each damaged device.
     pub(super) fn of(rebuilder: &Rebuilder, cancel: &Cancel) -> Result<Self, EngineError> {
         let mut damaged = Self {
             stripes: BTreeSet::new(),
             parities: BTreeSet::new(),
             is_known: !rebuilder.files().is_empty(),
             undescribed: BTreeMap::new(),
+            beyond: BTreeSet::new(),
         };
         for file in rebuilder.files() {
             if !rebuilder.is_sound(file, cancel)? {
@@ -47,11 +51,40 @@ impl Damaged {
                 let members = group.members.iter();
                 let lost = members.filter(|member| rebuilder.stored(member).is_none());
                 let lost: Vec<_> = lost.map(|member| member.stripe).collect();
-                rebuilder.check(&group, &lost)?;
+                damaged.check(rebuilder, &group, &lost)?;
                 damaged.stripes.extend(lost);
             }
         }
-        Ok(damaged)
+        match damaged.beyond.is_empty() {
+            true => Ok(damaged),
+            false => Err(damaged.refusal(rebuilder)),
+        }
+    }
+
+    /// Notes whether more of a group is lost than can be rebuilt.
+    fn check(
+        &mut self,
+        rebuilder: &Rebuilder,
+        group: &Group,
+        lost: &[u16],
+    ) -> Result<(), EngineError> {
+        match rebuilder.check(group, lost) {
+            Err(EngineError::BeyondParity { lost, .. }) => {
+                self.beyond.extend(lost);
+                Ok(())
+            }
+            checked => checked,
+        }
+    }
+
+    /// The error that names every damaged device.
+    fn refusal(self, rebuilder: &Rebuilder) -> EngineError {
+        let files = rebuilder.files().iter();
+        let files = files.filter(|file| self.parities.contains(&file.header.parity));
+        let files = files.map(|file| file.location.to_string_lossy().into_owned());
+        let mut damaged: BTreeSet<String> = files.collect();
+        damaged.extend(self.beyond);
+        rebuilder.beyond_all(&self.stripes, damaged)
     }
 
     /// Looks at what the groups of a block had. Files with other groups may still describe it.
@@ -70,7 +103,7 @@ impl Damaged {
                 at = match rebuilder.described(stripe, at) {
                     Described::By(group, member) => {
                         if rebuilder.stored(&member).is_none() {
-                            rebuilder.check(&group, &[stripe])?;
+                            self.check(rebuilder, &group, &[stripe])?;
                             self.stripes.insert(stripe);
                         }
                         member.end()

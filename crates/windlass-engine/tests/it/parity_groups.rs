@@ -186,6 +186,41 @@ fn one_part_of_a_group_too_many_is_refused_and_all_damaged_devices_are_named() {
     }
 }
 
+/// Two groups have lost more than can be rebuilt. A stripe of which all can be rebuilt is named, too.
+#[test]
+fn every_damaged_device_is_named_whichever_group_is_lost() {
+    let (tree, dir) = (mixed_tree(3), tempfile::tempdir().unwrap());
+    let setup = Setup {
+        parities: 1,
+        ..Setup::small(4, Codec::None)
+    };
+    let devices = make_set(&tree, dir.path(), &setup);
+    let mut wrong = contents(&devices);
+    let groups = groups(&devices, 1);
+    // Behind the headers, and before the footers: a part of a stripe, and the parity.
+    let mut lost = Vec::new();
+    for parts in &groups[1..=2] {
+        lost.extend([parts[0], parts[parts.len() - 1]]);
+    }
+    let is_whole = |part: &&Part| lost.iter().all(|other| other.device != part.device);
+    let mut others = groups[..1].iter().chain(&groups[3..]).flatten();
+    let part = *others.find(is_whole).unwrap();
+    lost.push(part);
+    for part in &lost {
+        wrong[part.device][part.offset..][..part.bytes]
+            .iter_mut()
+            .for_each(|byte| *byte ^= 1);
+    }
+    put(&devices, &wrong);
+    let named = (0..devices.len()).filter(|it| lost.iter().any(|part| part.device == *it));
+    let named: Vec<_> = named.map(|it| devices[it].to_string_lossy()).collect();
+    match repaired(&devices, &[]) {
+        Err(EngineError::BeyondParity { lost, .. }) => assert_eq!(lost, named),
+        other => panic!("{other:?}"),
+    }
+    assert!(contents(&devices) == wrong, "nothing was written");
+}
+
 /// Two sets in the same directories, one of them with a device that is gone.
 #[test]
 fn a_repair_looks_at_its_own_set_only_and_moves_nothing_of_another() {

@@ -1,6 +1,7 @@
 //! What a repair asks of the whole set: which parts of it are damaged, and of which nobody knows
 //! what they were.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 
@@ -93,6 +94,29 @@ impl Rebuilder {
             let read = self.read(member.stripe, member.offset, &mut bytes);
             read.map(drop).map_err(|_| beyond())
         })
+    }
+
+    /// The error when more of some groups is lost than can be rebuilt. It names each of these
+    /// stripes and `others`, and what cannot be used at all: each once, stripes first.
+    pub(crate) fn beyond_all(
+        &self,
+        stripes: &BTreeSet<u16>,
+        mut others: BTreeSet<String>,
+    ) -> EngineError {
+        let mends = self.mends();
+        others.extend(stripes.iter().map(|it| self.location(*it).to_owned()));
+        others.extend(mends.lost.iter().map(|device| device.location.clone()));
+        let stripes = self.sources.iter().map(|it| it.location.clone());
+        let parities = self.parity_paths.iter();
+        let parities = parities.map(|path| path.to_string_lossy().into_owned());
+        let in_order = stripes.chain(parities);
+        let mut lost: Vec<_> = in_order.filter(|it| others.remove(it)).collect();
+        lost.extend(others);
+        EngineError::BeyondParity {
+            set: self.set,
+            parities: mends.parities,
+            lost,
+        }
     }
 
     /// The parity of a group, computed from its members.

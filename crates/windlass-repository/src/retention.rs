@@ -10,7 +10,10 @@
 //! - A set that stays has its base, and the base has its own.
 //! - The newest full set of a line that counts always stays. If there is none, everything stays.
 //! - What only the clock says removes nothing: an age counts from the newest set, if that is
-//!   earlier than the clock.
+//!   earlier than the clock. If the times of sets are not in the order in which the sets were made,
+//!   the rules count in both orders, and what one of them keeps stays.
+
+mod making;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -141,18 +144,14 @@ pub fn kept(policy: &Policy, sets: &[Member], now: i64, zone: &TimeZone) -> Kept
         if counted_since.is_some_and(|since| newest < Some(since)) {
             continue;
         }
-        let mut of_line = Rules {
-            sets: &line,
-            kept: KeptSets::new(),
-        };
-        of_line.take(policy, now, zone);
+        let of_line = kept_of_line(policy, &line, now, zone);
         let stays = |set: &&&Member| {
-            let rules = of_line.kept.get(&set.id);
+            let rules = of_line.get(&set.id);
             rules.is_some_and(|rules| rules.iter().any(|rule| rule.keeps_log()))
         };
         let since = line.iter().filter(stays).map(|set| set.begun_nanos).min();
         counted_since = counted_since.into_iter().chain(since).min();
-        for (set, rules) in of_line.kept {
+        for (set, rules) in of_line {
             kept.entry(set).or_default().extend(rules);
         }
     }
@@ -160,6 +159,27 @@ pub fn kept(policy: &Policy, sets: &[Member], now: i64, zone: &TimeZone) -> Kept
         kept.entry(set.id).or_default().extend(&set.always);
     }
     keep_bases(sets, &mut kept);
+    kept
+}
+
+/// What stays of a line, counted by time. If that is not the order in which its sets were made,
+/// they are counted in that order, too.
+fn kept_of_line(policy: &Policy, line: &[&Member], now: i64, zone: &TimeZone) -> KeptSets {
+    let count = |sets: &[&Member]| {
+        let mut rules = Rules {
+            sets,
+            kept: KeptSets::new(),
+        };
+        rules.take(policy, now, zone);
+        rules.kept
+    };
+    let mut kept = count(line);
+    if let Some(made) = making::in_order(line) {
+        let made: Vec<_> = made.iter().collect();
+        for (set, rules) in count(&made) {
+            kept.entry(set).or_default().extend(rules);
+        }
+    }
     kept
 }
 

@@ -109,6 +109,34 @@ fn a_clock_that_runs_ahead_removes_nothing_more() {
     assert_eq!(right, (15..=21).collect::<Vec<_>>());
 }
 
+/// A clock was ten days ahead when set 2 was made. Nobody saw it until that day had come.
+#[test]
+fn sets_that_were_made_behind_one_with_a_later_time_stay() {
+    let now = MONDAY + 30 * DAY;
+    let sets = [full(1, 0), full(2, 11), full(3, 2), on(4, 3, 3)];
+    assert_eq!(numbers(&counting(1), &sets, now), [2, 3, 4]);
+    assert_eq!(numbers(&within(2), &sets, now), [1, 2, 3, 4]);
+    // SQLite has no positions. A base was there before what builds on it.
+    let mut sets = [full(1, 0), full(2, 11), on(3, 2, 2), on(4, 3, 1)];
+    sets.iter_mut().for_each(|set| set.origin.1 = Lsn(0));
+    assert_eq!(numbers(&counting(1), &sets, now), [2, 3, 4]);
+    // A clock that went back for good: all that came later stays, too.
+    let sets = [full(1, 20), full(2, 1), on(3, 2, 2), full(4, 3)];
+    assert_eq!(numbers(&within(1), &sets, now), [1, 2, 3, 4]);
+    // Backups that ran at once are in the order of their beginnings.
+    let mut sets = [full(1, 0), full(2, 1), full(3, 2)];
+    sets[0].ended_nanos = MONDAY + 3 * DAY;
+    sets[0].origin.1 = Lsn(2000);
+    assert_eq!(numbers(&counting(1), &sets, now), [3]);
+}
+
+/// Bases in a circle are forged. They end nothing.
+#[test]
+fn bases_in_a_circle_are_counted_like_any_others() {
+    let sets = [full(1, 0), on(2, 3, 1), on(3, 2, 2)];
+    assert_eq!(numbers(&counting(1), &sets, MONDAY + 9 * DAY), [1, 2, 3]);
+}
+
 #[test]
 fn days_weeks_months_and_years_keep_their_newest_set() {
     let sets: Vec<_> = (0..100_u8)

@@ -8,14 +8,14 @@
 //!
 //! Invariants
 //! - Nothing is removed while its writer may live: a process of this machine is looked for, and a
-//!   process elsewhere has a week.
+//!   process elsewhere has a week, by the server's clock.
 //! - The markers go last. Whatever stops a clean-up, the next one goes on.
 //! - What a bucket keeps (Object Lock, keys that may not delete) stays, and stops nothing.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -37,6 +37,8 @@ use crate::upload::abort;
 pub const FOREIGN_WRITER_LIVES: Duration = Duration::from_secs(7 * 24 * 3600);
 /// A writer elsewhere that began so long ago is worth a word.
 const FOREIGN_WRITER_TOLD: Duration = Duration::from_secs(24 * 3600);
+/// No part of an upload comes later than this. Some servers never say that an upload is gone.
+const PARTS_COME: Duration = Duration::from_secs(24 * 3600);
 /// Longest marker.
 const MARKER_BYTES_MAX: u64 = 64 * 1024;
 /// How much of a stripe's head is read at once.
@@ -160,7 +162,7 @@ impl Cleaner<'_> {
         lives: Duration,
     ) -> Result<Option<CleanedUp>, ObjectError> {
         let keys = StripeKeys::new(&marker.set, marker.stripe);
-        let age = age(meta);
+        let age = self.age(meta);
         match marker.writer.is_gone() {
             Some(true) => {}
             Some(false) => return Ok(None),
@@ -173,7 +175,7 @@ impl Cleaner<'_> {
             }
         }
         let name = || self.place.join(&marker.name).path();
-        match self.settle(marker, &keys) {
+        match self.settle((marker, age), &keys) {
             Err(error) if error.fault() == Some(Fault::Denied) => {
                 let why = format!("its backup was cut off, and {error}");
                 Ok(Some(CleanedUp::Left(name(), why)))
@@ -183,7 +185,11 @@ impl Cleaner<'_> {
     }
 
     /// Does what the seals prove to be right.
-    fn settle(&self, marker: &Marker, keys: &StripeKeys) -> Result<Option<CleanedUp>, ObjectError> {
+    fn settle(
+        &self,
+        (marker, age): (&Marker, Duration),
+        keys: &StripeKeys,
+    ) -> Result<Option<CleanedUp>, ObjectError> {
         let name = self.place.join(&marker.name);
         if self.is_named(&name, keys)? {
             return match self.delete_markers(keys) {
@@ -197,7 +203,7 @@ impl Cleaner<'_> {
             .bucket
             .wait(self.bucket.get(&seal, NAME_TAIL_BYTES_MAX as u64))?;
         let Some(seal) = seal.map(|got| got.bytes) else {
-            return self.remove(marker, keys).map(Some);
+            return self.remove((marker, age), keys).map(Some);
         };
         let header = match self.header(keys)? {
             Ok(header) => header,
@@ -210,7 +216,7 @@ impl Cleaner<'_> {
             }
             match self.sibling(&marker.set, index, location)? {
                 Stripe::Sealed => {}
-                Stripe::Unsealed => return self.remove(marker, keys).map(Some),
+                Stripe::Unsealed => return self.remove((marker, age), keys).map(Some),
                 Stripe::Unknown(why) => unknown = Some(why),
             }
         }
@@ -311,16 +317,38 @@ impl Cleaner<'_> {
         }
     }
 
-    fn remove(&self, marker: &Marker, keys: &StripeKeys) -> Result<CleanedUp, ObjectError> {
+    /// Removes what a stripe has in the bucket. If parts of its upload may be left, its markers
+    /// stay.
+    fn remove(
+        &self,
+        (marker, age): (&Marker, Duration),
+        keys: &StripeKeys,
+    ) -> Result<CleanedUp, ObjectError> {
+        let name = self.place.join(&marker.name).path();
+        let mut left = None;
         if let Some(upload) = self.upload_of(marker, keys)? {
             let key = below(&self.place, &keys.data);
-            self.bucket.wait(abort(&self.bucket, &key, &upload))?;
+            let is_gone = self.bucket.wait(abort(&self.bucket, &key, &upload))?;
+            left = (!is_gone && age < PARTS_COME).then_some(upload);
         }
         self.delete(&keys.seal)?;
         self.delete(&keys.data)?;
+        if let Some(upload) = left {
+            let why = format!(
+                "its backup was cut off, and parts of its upload {upload} may be left: the server \
+                 never said that it is gone"
+            );
+            return Ok(CleanedUp::Left(name, why));
+        }
         self.delete_markers(keys)?;
-        let name = self.place.join(&marker.name);
-        Ok(CleanedUp::Removed(name.path()))
+        Ok(CleanedUp::Removed(name))
+    }
+
+    /// How old an object is, by the server's clock: one of this machine that runs ahead would take
+    /// a writer that lives for one that is gone.
+    fn age(&self, meta: &ObjectMeta) -> Duration {
+        let age = self.bucket.clock.now_nanos().saturating_sub(nanos(meta));
+        Duration::from_nanos(fitted(age.max(0)))
     }
 
     /// The upload of the data. It may have begun after the markers were listed.
@@ -374,12 +402,4 @@ fn of_file(location: &Path, set: &str) -> Stripe {
         Err(windlass_engine::media::FormatError::Magic(_)) => Stripe::Unsealed,
         Err(fault) => Stripe::Unknown(fault.to_string()),
     }
-}
-
-/// How old an object is. A clock that is behind the server's makes it new.
-fn age(meta: &ObjectMeta) -> Duration {
-    let written = meta.last_modified.timestamp();
-    let written = UNIX_EPOCH + Duration::from_secs(fitted(written.max(0)));
-    let age = SystemTime::now().duration_since(written);
-    age.unwrap_or_default()
 }

@@ -296,18 +296,21 @@ impl ObjectDevice {
         Ok(())
     }
 
-    /// Removes what an unsealed stripe has in the bucket. The marker goes last, as long as anything
-    /// that it leads to may be there.
+    /// Removes what an unsealed stripe has in the bucket. The marker goes last, and stays as long
+    /// as anything that it leads to may be there.
     fn remove(&mut self) -> Result<(), ObjectError> {
         let bucket = self.bucket.hurried();
+        let mut is_gone = true;
         if let Some(upload) = &mut self.upload {
             upload.give_up();
             let key = below(&self.place, &self.keys.data);
-            bucket.wait(abort(&bucket, &key, upload.id()))?;
+            is_gone = bucket.wait(abort(&bucket, &key, upload.id()))?;
         }
         let objects = [&self.keys.seal, &self.keys.data];
         let objects = objects.map(|key| below(&self.place, key));
-        for key in objects.into_iter().chain(self.markers()) {
+        // Without its markers nobody would find the upload.
+        let markers = self.markers().filter(|_| is_gone);
+        for key in objects.into_iter().chain(markers) {
             bucket.wait(bucket.delete(&key))?;
         }
         Ok(())

@@ -3,7 +3,8 @@
 //! Invariants
 //! - At most `in_flight_max` parts are on their way. A part's memory is released before its end is
 //!   told, so whoever waits for buffers gets them.
-//! - Parts that are given up are aborted, so that they cost nothing.
+//! - Parts that are given up are aborted, so that they cost nothing. One that comes late keeps the
+//!   upload, so it is aborted until the server knows no such upload.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,10 +19,15 @@ use windlass_engine::{Cancel, WriteDone};
 
 use crate::client::Bucket;
 use crate::error::{Fault, ObjectError};
+use crate::location::Service;
 use crate::request::path;
 
 /// How often a wait looks whether the run was cancelled.
 const LOOK: Duration = Duration::from_millis(100);
+/// How often an upload is aborted, at most.
+const ABORTS_MAX: u32 = 7;
+/// The wait before the third time. Each further one is twice as long.
+const ABORT_AGAIN: Duration = Duration::from_millis(100);
 
 /// A part that came to its end.
 struct PartDone {
@@ -190,22 +196,33 @@ impl Upload {
         }
     }
 
-    /// Stops the parts that are on their way.
+    /// Stops the parts that are on their way. None of them is sent any more when this returns.
     pub(crate) fn give_up(&mut self) {
-        self.tasks.abort_all();
+        let bucket = Arc::clone(&self.bucket);
+        bucket.wait(self.tasks.shutdown());
     }
 }
 
-/// Gives up an upload that this or another process began. Parts that are on their way may arrive
-/// after the first try, so there is a second one. It is fine if the upload is not there.
-pub(crate) async fn abort(bucket: &Bucket, key: &str, id: &str) -> Result<(), ObjectError> {
+/// Gives up an upload that this or another process began. A part that is on its way may come after
+/// a try and keep the upload, so it is aborted until the server knows no such upload. False if the
+/// server never said that: something of the upload may be left.
+pub(crate) async fn abort(bucket: &Bucket, key: &str, id: &str) -> Result<bool, ObjectError> {
     let (path, id) = (path(key), id.to_owned());
     let request = || bucket.client.abort_multipart(&path, &id);
-    for _ in 0..2 {
+    let mut wait = ABORT_AGAIN;
+    for tries in 0..ABORTS_MAX {
+        if tries > 1 {
+            tokio::time::sleep(wait).await;
+            wait *= 2;
+        }
         match bucket.send(("abort the upload of", key), request).await {
-            Err(error) if error.is_missing() => break,
+            Err(error) if error.is_missing() => return Ok(true),
             result => result?,
         }
+        // Azure has no uploads: it forgets blocks that no object uses.
+        if bucket.location.service == Service::Azure {
+            return Ok(true);
+        }
     }
-    Ok(())
+    Ok(false)
 }

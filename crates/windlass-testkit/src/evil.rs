@@ -10,10 +10,14 @@
     reason = "a proxy that does not do its part ends the test"
 )]
 
+mod head;
+
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use head::Head;
 
 /// What a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,6 +113,8 @@ struct State {
     rules: Vec<Rule>,
     seen: Vec<Seen>,
     victim: Option<u32>,
+    /// What answers say instead of the server's own date.
+    date: Option<String>,
     /// How many requests have come and are not done with.
     under_way: usize,
 }
@@ -177,6 +183,11 @@ impl Proxy {
         lock(&self.state).victim = Some(process);
     }
 
+    /// From now on every answer says this date: the server's clock is another one.
+    pub fn date(&self, date: String) {
+        lock(&self.state).date = Some(date);
+    }
+
     /// Waits until all requests are done with, and forgets the rules, the victim and what was seen.
     /// Returns how many times the rules could still have been used.
     pub fn reset(&self) -> usize {
@@ -199,100 +210,6 @@ impl Proxy {
     /// How many of these requests were seen.
     pub fn count(&self, asked: Asked) -> usize {
         self.seen().iter().filter(|one| one.asked == asked).count()
-    }
-}
-
-/// The first lines of a message, and the length of its body.
-struct Head {
-    lines: Vec<String>,
-    length: Option<u64>,
-    is_chunked: bool,
-    expects: bool,
-}
-
-impl Head {
-    fn read(from: &mut impl BufRead) -> io::Result<Option<Self>> {
-        let mut lines = Vec::new();
-        loop {
-            let mut line = String::new();
-            if from.read_line(&mut line)? == 0 {
-                return Ok(None);
-            }
-            if line == "\r\n" {
-                break;
-            }
-            lines.push(line);
-        }
-        let value = |name: &str| {
-            lines.iter().find_map(|line| {
-                let (key, value) = line.split_once(':')?;
-                let is_it = key.eq_ignore_ascii_case(name);
-                is_it.then(|| value.trim().to_owned())
-            })
-        };
-        Ok(Some(Self {
-            length: value("content-length").and_then(|text| text.parse().ok()),
-            is_chunked: value("transfer-encoding").is_some(),
-            expects: value("expect").is_some(),
-            lines,
-        }))
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        let mut bytes = self.lines.concat().into_bytes();
-        bytes.extend_from_slice(b"\r\n");
-        bytes
-    }
-
-    /// The same, with a body of so many bytes that are not in chunks.
-    fn with_length(&self, bytes: u64) -> Vec<u8> {
-        let is_of_body = |line: &&String| {
-            let name = line.split(':').next().unwrap_or_default();
-            ["content-length", "transfer-encoding"].contains(&name.to_lowercase().as_str())
-        };
-        let lines: String = self
-            .lines
-            .iter()
-            .filter(|line| !is_of_body(line))
-            .cloned()
-            .collect();
-        format!("{lines}Content-Length: {bytes}\r\n\r\n").into_bytes()
-    }
-
-    /// The request, with a body of so many bytes, before it has an answer.
-    fn seen(&self, sent: u64) -> Seen {
-        let mut names = self.lines.iter().filter_map(|line| line.split(':').next());
-        Seen {
-            asked: self.asked(),
-            sent,
-            received: 0,
-            is_summed: names.any(|name| name.eq_ignore_ascii_case("x-amz-checksum-sha256")),
-        }
-    }
-
-    /// What the request is about.
-    fn asked(&self) -> Asked {
-        let mut words = self.lines[0].split(' ');
-        let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
-        let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        match method {
-            "POST" if query.contains("delete") => Asked::Remove,
-            "POST" if query.contains("uploadId") => Asked::Complete,
-            "POST" => Asked::Begin,
-            "DELETE" if query.contains("uploadId") => Asked::Abort,
-            "DELETE" => Asked::Remove,
-            "HEAD" => Asked::Head,
-            "GET" if query.contains("list-type") => Asked::List,
-            "GET" => Asked::Get,
-            _ if query.contains("partNumber") => Asked::Part,
-            _ if path.ends_with(".data") => Asked::Data,
-            _ if path.ends_with(".seal") => Asked::Seal,
-            _ if path.ends_with(".wlog") => Asked::Log,
-            _ if path.contains("/begun/") => Asked::Marker,
-            _ if path.contains("/readers/") => Asked::Note,
-            _ if path.ends_with(".hidden") || path.ends_with(".removing") => Asked::Mark,
-            _ => Asked::Name,
-        }
     }
 }
 
@@ -359,9 +276,12 @@ fn answered(
     evil: Option<Evil>,
     state: &Mutex<State>,
 ) -> io::Result<Option<u64>> {
-    let Some(head) = Head::read(server)? else {
+    let Some(mut head) = Head::read(server)? else {
         return Ok(None);
     };
+    if let Some(date) = &lock(state).date {
+        head.set_date(date);
+    }
     let mut body = match asked {
         Asked::Head => Vec::new(),
         _ => content(&head, server)?,

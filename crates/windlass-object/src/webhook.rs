@@ -3,6 +3,7 @@
 //! Invariants
 //! - Sending ends within its time limit, whatever the other side does. It is tried once.
 //! - The address is in no error and in no `Debug` text: it is often all that protects the service.
+//!   A process that has one makes no core file.
 //! - No redirect is followed, so what is sent stays with the named host.
 
 use std::fmt;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Url, redirect};
 use thiserror::Error;
+use windlass_engine::without_core_files;
 
 /// An address that takes JSON.
 #[derive(Clone, PartialEq, Eq)]
@@ -58,6 +60,7 @@ impl fmt::Debug for Webhook {
 impl Webhook {
     /// Takes an address, and how long sending may take.
     pub fn new(address: &str, limit: Duration) -> Result<Self, WebhookError> {
+        without_core_files();
         let wrong = |fault: String| WebhookError::Address { fault };
         let address = Url::parse(address.trim()).map_err(|error| wrong(error.to_string()))?;
         match address.scheme() {

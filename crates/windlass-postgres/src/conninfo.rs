@@ -6,6 +6,8 @@
 //! The `postgres` crate parses strings too. But it does not know services, the environment or
 //! .pgpass, and it refuses keywords that people use. libpq's documentation says what each keyword
 //! means, in the section "Database Connection Control Functions".
+//!
+//! Invariant: a process that has a password makes no core file.
 
 mod address;
 mod files;
@@ -22,6 +24,7 @@ pub(crate) use address::{Address, SOCKET_DIRECTORIES, socket_path};
 pub(crate) use settings::Environment;
 use settings::{Settings, apply_environment, check_demands, check_keywords, default, fault};
 pub(crate) use tls::{ClientFiles, Roots, TlsMode, TlsRequest};
+use windlass_engine::without_core_files;
 use windlass_media::saturated;
 
 const APPLICATION_NAME: &str = "windlass";
@@ -79,6 +82,9 @@ impl Conninfo {
                 Some(_) => None,
             };
             found.map(|password| settings.insert("password".into(), password));
+        }
+        if settings.contains_key("password") {
+            without_core_files();
         }
         Ok(Self {
             addresses,

@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 use toml_edit::{DocumentMut, Item, Table, Value};
 use windlass_engine::read_at_most;
 
-use super::file::BYTES_MAX;
-use super::file::{DIRECTORY, PATH};
+use super::file::{BYTES_MAX, DIRECTORY, PATH, has_password};
 use crate::exit::{Code, Failure};
 use crate::outputs::{CONFIGURATION, outputs};
 
@@ -71,20 +70,6 @@ fn keep_rights(path: &Path, old: Option<&Metadata>, mode: u32) -> std::io::Resul
         std::os::unix::fs::chown(path, Some(old.uid()), Some(old.gid()))?;
     }
     std::fs::set_permissions(path, Permissions::from_mode(mode))
-}
-
-/// Whether a connection string in this text may hold a password: `password=...` as in libpq, or
-/// `//user:password@host` as in a URI.
-fn has_password(text: &str) -> bool {
-    let in_uri = |line: &str| {
-        let mut rests = line.split("://").skip(1);
-        rests.any(|rest| {
-            let user = rest.split_once('@').map(|(user, _)| user);
-            user.is_some_and(|user| user.contains(':') && !user.contains('/'))
-        })
-    };
-    text.lines()
-        .any(|line| line.contains("password") || in_uri(line))
 }
 
 fn changed(text: &str, name: &str, whose: Options, options: Options) -> Result<String, String> {

@@ -1,6 +1,8 @@
 //! The content of the configuration's files: values, each with its file and line.
 //!
-//! Invariant: a file that never ends, like /dev/full, is refused after [`BYTES_MAX`] bytes.
+//! Invariants
+//! - A file that never ends, like /dev/full, is refused after [`BYTES_MAX`] bytes.
+//! - A process that has read a password or the address of a webhook makes no core file.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -9,7 +11,7 @@ use std::mem::discriminant;
 use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
-use windlass_engine::read_stream_at_most;
+use windlass_engine::{read_stream_at_most, without_core_files};
 
 use super::named::named;
 use crate::exit::Failure;
@@ -436,5 +438,23 @@ fn read(path: &Path) -> Result<String, Failure> {
         Failure::usage(message, "Name a file that can be read with --config.")
     };
     let bytes = read_stream_at_most(path, BYTES_MAX).map_err(|error| fault(error.to_string()))?;
-    String::from_utf8(bytes).map_err(|_| fault("it is not text in UTF-8".to_owned()))
+    let text = String::from_utf8(bytes).map_err(|_| fault("it is not text in UTF-8".to_owned()))?;
+    if has_password(&text) || text.contains("webhook") {
+        without_core_files();
+    }
+    Ok(text)
+}
+
+/// Whether a connection string in this text may hold a password: `password=...` as in libpq, or
+/// `//user:password@host` as in a URI.
+pub fn has_password(text: &str) -> bool {
+    let in_uri = |line: &str| {
+        let mut rests = line.split("://").skip(1);
+        rests.any(|rest| {
+            let user = rest.split_once('@').map(|(user, _)| user);
+            user.is_some_and(|user| user.contains(':') && !user.contains('/'))
+        })
+    };
+    text.lines()
+        .any(|line| line.contains("password") || in_uri(line))
 }

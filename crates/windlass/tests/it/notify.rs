@@ -378,3 +378,47 @@ fn a_table_that_tells_nobody_is_refused_without_its_secret() {
         "both say where",
     );
 }
+
+/// A crash must not write what the configuration hides to a disk.
+#[test]
+fn a_process_whose_configuration_has_a_secret_makes_no_core_file() {
+    let place = Place::new();
+    place.back_up();
+    let (_, sets) = place.ends();
+    let file = place.arg("address");
+    std::fs::write(&file, "https://example.com/T0/secret-token").unwrap();
+    let of_file = format!("[notify]\nwebhook-file = \"{file}\"\n");
+    for (config, has_secret) in [
+        ("[notify]\nwebhook = \"https://example.com/T0/t\"\n", true),
+        (of_file.as_str(), true),
+        (
+            "[database.bank]\nsource = \"postgresql://me:secret@db/bank\"\n",
+            true,
+        ),
+        (
+            "[database.bank]\nsource = \"host=db password=secret\"\n",
+            true,
+        ),
+        ("[database.bank]\nsource = \"/srv/bank.db\"\n", false),
+    ] {
+        std::fs::write(place.path("windlass.toml"), config).unwrap();
+        let program = "grep -F 'Max core file size' /proc/$PPID/limits";
+        let output = crate::run::around("sh")
+            .args(["-c", "ulimit -c $(ulimit -H -c); exec \"$0\" \"$@\""])
+            .arg(env!("CARGO_BIN_EXE_windlass"))
+            .args(["open", &sets, "--", "sh", "-c", program])
+            .env("WINDLASS_CONFIG", place.path("windlass.toml"))
+            .output()
+            .unwrap();
+        let said = text(&output);
+        assert!(output.status.success(), "{config}: {said}");
+        let limit = said.lines().find(|line| line.contains("core file"));
+        let limit = limit.and_then(|line| line.split_whitespace().nth(4));
+        // 1 is what Linux takes for no core file, also where a program receives core files. Where
+        // none may be made at all, the limit is 0.
+        assert!(
+            limit == Some("0") || (limit == Some("1")) == has_secret,
+            "{config}: {said}"
+        );
+    }
+}

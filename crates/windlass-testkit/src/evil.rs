@@ -14,6 +14,7 @@ mod head;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -79,6 +80,8 @@ pub enum Evil {
     FlipSent,
     /// The server does it, and the client gets another answer.
     Edit(fn(String) -> String),
+    /// It stands still until it is let go, and passes then.
+    Hold,
     /// The victim is killed before the server sees it.
     KillBefore,
     /// The victim is killed after the server did it.
@@ -117,6 +120,9 @@ struct State {
     date: Option<String>,
     /// How many requests have come and are not done with.
     under_way: usize,
+    /// How many requests stand still, or stood still once.
+    held: usize,
+    is_let_go: bool,
 }
 
 /// A request that is not done with, as long as this lives.
@@ -188,6 +194,23 @@ impl Proxy {
         lock(&self.state).date = Some(date);
     }
 
+    /// Waits until a request stands still. False if the process ends and none does.
+    pub fn holds(&self, process: &mut Child) -> bool {
+        loop {
+            let has_ended = process.try_wait().unwrap().is_some();
+            let is_held = lock(&self.state).held > 0;
+            if is_held || has_ended {
+                return is_held;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Lets requests go on that stand still. Until the proxy is reset, none does again.
+    pub fn let_go(&self) {
+        lock(&self.state).is_let_go = true;
+    }
+
     /// Waits until all requests are done with, and forgets the rules, the victim and what was seen.
     /// Returns how many times the rules could still have been used.
     pub fn reset(&self) -> usize {
@@ -230,6 +253,9 @@ fn serve(client: TcpStream, server: u16, state: &Mutex<State>) -> io::Result<()>
         if let Some(Evil::Hang(time)) = evil {
             std::thread::sleep(time);
             return Ok(());
+        }
+        if let Some(Evil::Hold) = evil {
+            hold(state);
         }
         let mut body = vec![0; usize::try_from(head.length.unwrap_or(0)).unwrap()];
         from_client.read_exact(&mut body)?;
@@ -402,6 +428,14 @@ fn answer(status: u16, code: &str, asked: Asked) -> Vec<u8> {
     let length = body.len();
     let body = if asked == Asked::Head { "" } else { &body };
     format!("HTTP/1.1 {status} Evil\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
+}
+
+/// Stands still until requests are let go.
+fn hold(state: &Mutex<State>) {
+    lock(state).held += 1;
+    while !lock(state).is_let_go {
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Kills the victim as a power cut would.

@@ -28,7 +28,7 @@ fn json(shop: &Shop, words: &[&str]) -> (i32, Value) {
     )
 }
 
-fn back_up(shop: &Shop, database: &str, more: &[&str]) -> String {
+pub fn back_up(shop: &Shop, database: &str, more: &[&str]) -> String {
     sqlite(
         Path::new(database),
         "update item set name = name || '.' where id = 1",
@@ -46,7 +46,7 @@ fn two_chains(shop: &Shop, database: &str, to: &[&str]) -> Vec<String> {
         .into()
 }
 
-fn expire(shop: &Shop, place: &str, more: &[&str]) -> (i32, Value) {
+pub fn expire(shop: &Shop, place: &str, more: &[&str]) -> (i32, Value) {
     let rule = match more.contains(&"--keep-full") {
         true => &[][..],
         false => &["--keep-full", "1"],
@@ -55,7 +55,7 @@ fn expire(shop: &Shop, place: &str, more: &[&str]) -> (i32, Value) {
 }
 
 /// The ids of all sets that `info` lists. It must find no damage.
-fn listed(shop: &Shop, places: &[&str]) -> Vec<String> {
+pub fn listed(shop: &Shop, places: &[&str]) -> Vec<String> {
     let (code, document) = json(shop, &[&["info"], places].concat());
     assert_eq!(code, 0, "{places:?}: {document}");
     let sets = document["sets"].as_array().unwrap().iter();
@@ -63,7 +63,7 @@ fn listed(shop: &Shop, places: &[&str]) -> Vec<String> {
         .collect()
 }
 
-fn words(values: &Value) -> Vec<&str> {
+pub fn words(values: &Value) -> Vec<&str> {
     let values = values.as_array().unwrap().iter();
     values.map(|value| value.as_str().unwrap()).collect()
 }

@@ -8,6 +8,7 @@ mod buckets;
 mod buckets_evil;
 mod buckets_expire;
 mod buckets_kept;
+mod buckets_races;
 mod buckets_uploads;
 mod chains;
 mod chains_sqlite;

@@ -23,5 +23,5 @@ pub(crate) use choice::Said;
 pub(crate) use find::{Device, Devices, find_devices, mended, rebuilder_of, sealed};
 pub(crate) use model::stripes_of;
 pub use notes::{LostDevice, Mends, RebuiltPart};
-pub(crate) use rebuild::{Described, Group};
 pub use rebuild::Rebuilder;
+pub(crate) use rebuild::{Described, Group};

@@ -275,7 +275,7 @@ fn a_clean_up_removes_parity_only_if_it_is_proven_that_its_set_never_was() {
 /// What a repair that was cut off left: it is named, and goes as soon as nobody needs it.
 #[test]
 fn what_a_repair_began_is_listed_and_goes_when_the_device_is_whole() {
-    let set = Fixture::new(4, 1, Codec::Zstd(1));
+    let set = Fixture::spread(4, 1, Codec::Zstd(1));
     for device in 0..4 {
         let partial = partial_path(&set.devices[device]);
         let content = &set.content[device];

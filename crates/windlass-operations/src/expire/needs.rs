@@ -4,16 +4,18 @@
 //!
 //! A set may build on one of another database: its file was moved, or the base was named. A set
 //! that cannot be restored as it is stays until somebody looks, and its bases stay with it: what it
-//! lacks may be found again. Of a set that cannot be read, such as an encrypted one without its
-//! key, nobody knows what it needs.
+//! lacks may be found again, and needs the sets below it, which the set names, too. Of a set that
+//! cannot be read, such as an encrypted one without its key, nobody knows what it needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_engine::media::SetId;
-use windlass_engine::{EngineError, SetEntry, SetList, SetState};
+use windlass_engine::{EngineError, METADATA_LIMIT_DEFAULT, SetEntry, SetList, SetState, glance};
 use windlass_repository::retention::{KeptSets, Rule};
 
 use super::LogExpiry;
+use super::steps::{base_of, by_id};
+use crate::devices::STORAGE;
 
 /// What would go, and stays because of sets that cannot be read or restored as they are.
 #[derive(Clone, Debug, Default)]
@@ -80,22 +82,42 @@ impl Unclear {
 
 /// The bases of everything in a list that does not go. They are taken out of `going`.
 pub(super) fn bases_of_what_stays(list: &SetList, going: &mut BTreeSet<SetId>) -> BTreeSet<SetId> {
-    let base_of = |set: &SetEntry| set.about.as_ref().and_then(|about| about.base);
-    let bases: BTreeMap<_, _> = list
-        .sets
-        .iter()
-        .filter_map(|set| Some((set.set_id, base_of(set)?)))
-        .collect();
-    let staying = list.sets.iter().map(|set| set.set_id);
-    let mut above: Vec<_> = staying.filter(|set| !going.contains(set)).collect();
+    let entries = by_id(&[list]);
+    let staying = entries.keys().copied();
+    let mut above: Vec<SetId> = staying.filter(|set| !going.contains(set)).collect();
     let mut needed = BTreeSet::new();
-    while let Some(base) = above.pop().map(|set| bases.get(&set)) {
-        if let Some(base) = base.filter(|base| going.remove(base)) {
-            needed.insert(*base);
-            above.push(*base);
+    while let Some(set) = above.pop() {
+        for base in below(entries[&set], &entries) {
+            if going.remove(&base) {
+                needed.insert(base);
+                above.push(base);
+            }
         }
     }
     needed
+}
+
+/// What a set needs of a list: its base. A base that is not in the list may be elsewhere, and then
+/// it needs what is below it, which the set itself names.
+fn below(set: &SetEntry, entries: &BTreeMap<SetId, &SetEntry>) -> Vec<SetId> {
+    match base_of(set) {
+        None => Vec::new(),
+        Some(base) if entries.contains_key(&base) => vec![base],
+        Some(_) => parents(set).unwrap_or_else(|| {
+            let others = entries.values();
+            let others = others.filter(|other| other.begun_nanos <= set.begun_nanos);
+            others.map(|other| other.set_id).collect()
+        }),
+    }
+}
+
+/// All sets below a set, as one of its stripes says; none if no stripe can be read.
+fn parents(set: &SetEntry) -> Option<Vec<SetId>> {
+    let stripes = glance(STORAGE, &set.locations(), METADATA_LIMIT_DEFAULT).ok()?;
+    let said = stripes.into_iter().find_map(|stripe| stripe.description)?;
+    let parents = said.facts.parents.iter().map(|id| SetId::parse(id));
+    let parents: Option<Vec<_>> = parents.collect();
+    parents.filter(|parents| !parents.is_empty())
 }
 
 /// Notes that these sets stay, and why.

@@ -90,6 +90,39 @@ fn a_set_that_lacks_a_stripe_keeps_its_base() {
     );
 }
 
+/// The set between them is in another place, which nobody names, and then on a disk that is not
+/// mounted.
+#[test]
+fn a_set_whose_base_is_elsewhere_keeps_what_is_below_that() {
+    let place = Place::new();
+    let (shop, sets) = place.ends();
+    let (more, away) = (place.arg("more"), place.arg("away"));
+    std::fs::create_dir(&more).unwrap();
+    let first = back_up(&place, &shop, &[]);
+    let middle = ["backup", &shop, "--to", &more, "--type", "incr"];
+    let (code, middle) = json(&[&middle[..], &["--base", &sets]].concat());
+    assert_eq!(code, 0, "{middle}");
+    let last = back_up(&place, &shop, &["--type", "incr", "--base", &more]);
+    let count = place.ledger.check(&place.ledger.path);
+    back_up(&place, &shop, &[]);
+    // It names the sets that it needs and that are not here.
+    let (code, held) = json(&["hold", &sets, "--set", &last]);
+    assert_eq!(code, 3, "{held}");
+    let (code, done) = expire(&place, &[]);
+    assert_eq!((code, &done["removed"]), (0, &serde_json::json!([])));
+    assert_eq!(reasons(&done, &first), ["base"]);
+    std::fs::rename(&more, &away).unwrap();
+    let (code, done) = expire(&place, &[]);
+    assert_eq!((code, &done["removed"]), (0, &serde_json::json!([])));
+    assert_eq!(reasons(&done, &first), ["base"]);
+    std::fs::rename(&away, &more).unwrap();
+    let into = place.arg("again.db");
+    let words = ["restore", &sets, &more, "--set", &last, "--into", &into];
+    let output = windlass(&words);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert_eq!(place.ledger.check(&place.path("again.db")), count);
+}
+
 /// Another disk is mounted nowhere: its directory is there and empty.
 #[test]
 fn an_empty_place_beside_another_may_be_a_disk_that_is_missing() {

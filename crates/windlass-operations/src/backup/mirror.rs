@@ -9,6 +9,7 @@
 //! - A mirror that fails takes nothing from the set or from other mirrors. What it has of the set
 //!   is removed.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -18,7 +19,8 @@ use std::time::Instant;
 use rustix::fs::{Advice, fadvise};
 use windlass_engine::media::{SetId, StripeHeader, fitted};
 use windlass_engine::{
-    Cancel, Device, EngineError, METADATA_LIMIT_DEFAULT, Outputs, ReadAt, durable, glance,
+    Cancel, Device, EngineError, METADATA_LIMIT_DEFAULT, Outputs, ReadAt, SetEntry, SetState,
+    durable, glance,
 };
 
 use crate::devices::{self, DeviceName, STORAGE};
@@ -55,7 +57,7 @@ pub struct Mirrored {
     pub seconds: f64,
     /// Why the set is not there.
     pub fault: Option<OperationError>,
-    /// Whether the set builds on one that is not there, so that it cannot be restored from there.
+    /// Whether a set below it is not there, so that it cannot be restored from there.
     pub lacks_base: bool,
 }
 
@@ -107,7 +109,7 @@ pub(super) fn copy(
         Ok(copied) => (copied, None),
         Err(fault) => (Vec::new(), Some(fault)),
     };
-    let lacks_base = fault.is_none() && base.is_some_and(|base| !has(&copied, base));
+    let lacks_base = fault.is_none() && base.is_some_and(|base| !has_chain(mirror, base));
     Mirrored {
         name: mirror.name.clone(),
         bytes: copied.iter().map(|(_, bytes)| bytes).sum(),
@@ -118,16 +120,30 @@ pub(super) fn copy(
     }
 }
 
-/// Whether the places of these stripes have a set, too. What cannot be looked at has it not.
-fn has(stripes: &[(PathBuf, u64)], set: SetId) -> bool {
-    let mut found: Vec<PathBuf> = stripes
-        .iter()
-        .filter_map(|(path, _)| path.parent().map(Path::to_owned))
-        .collect();
-    found.sort();
-    found.dedup();
-    let list = places::list(&found);
-    list.is_ok_and(|list| list.sets.iter().any(|one| one.set_id == set))
+/// Whether a mirror has a set and all that the set builds on. What cannot be looked at it has not,
+/// and of an encrypted set without its key nobody knows what it builds on.
+fn has_chain(mirror: &MirrorRequest, newest: SetId) -> bool {
+    let Ok(found) = devices::resolve(&mirror.places) else {
+        return false;
+    };
+    let Ok(list) = places::list(&devices::places(&found)) else {
+        return false;
+    };
+    let sets: BTreeMap<SetId, &SetEntry> = list.sets.iter().map(|one| (one.set_id, one)).collect();
+    let mut wanted = Some(newest);
+    // A chain without an end is none.
+    for _ in 0..=sets.len() {
+        let Some(set) = wanted else {
+            return true;
+        };
+        wanted = match sets.get(&set) {
+            Some(one) if matches!(one.state, SetState::Sealed | SetState::Locked(_)) => {
+                one.about.as_ref().and_then(|about| about.base)
+            }
+            _ => return false,
+        };
+    }
+    false
 }
 
 type Copied = Vec<(PathBuf, u64)>;

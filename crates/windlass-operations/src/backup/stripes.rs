@@ -71,7 +71,7 @@ impl Job<'_> {
             }
             if mirrored.lacks_base {
                 let text = format!(
-                    "the mirror {name} lacks the set on which this one builds, so nothing can be \
+                    "the mirror {name} lacks a set on which this one builds, so nothing can be \
                      restored from it there; a full backup mends that"
                 );
                 sealed.warnings.add(MIRROR_LACKS_BASE, text);

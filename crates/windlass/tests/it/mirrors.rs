@@ -129,6 +129,36 @@ fn a_mirror_without_the_base_and_a_name_that_is_taken_are_said() {
     );
 }
 
+/// A set was not copied one night. Nothing that builds on it can be restored from the mirror alone,
+/// and each backup says so, not only the next one.
+#[test]
+fn a_mirror_that_lacks_a_set_in_the_middle_says_so_until_the_next_full_one() {
+    let place = Place::new();
+    let (database, sets) = place.ends();
+    let (mirror, away) = (place.arg("mirror"), place.arg("away"));
+    std::fs::create_dir(&mirror).unwrap();
+    let backup = |kind: &str, code: i32| {
+        let words = ["backup", &database, "--to", &sets, "--type", kind];
+        ends(&[&words[..], &["--mirror", &mirror]].concat(), code)
+    };
+    backup("full", 0);
+    ends(&["backup", &database, "--to", &sets, "--type", "incr"], 0);
+    for number in 21..24 {
+        place.ledger.commit(number, number);
+        let said = backup("incr", 3);
+        assert!(said.contains("mirror-lacks-base"), "{number}: {said}");
+    }
+    std::fs::rename(&sets, &away).unwrap();
+    ends(&["restore", &mirror, "--into", &place.arg("again.db")], 4);
+    std::fs::rename(&away, &sets).unwrap();
+    // A differential builds on the full one, which is there.
+    backup("diff", 0);
+    place.ledger.commit(24, 24);
+    backup("incr", 0);
+    std::fs::rename(&sets, &away).unwrap();
+    assert_eq!(restored(&place, &mirror), 24);
+}
+
 /// Killed at any write, a copy is no stripe, and the next backup goes on.
 #[test]
 fn a_copy_that_is_killed_is_never_a_set() {

@@ -11,6 +11,7 @@ mod buckets_kept;
 mod buckets_races;
 mod buckets_uploads;
 mod chains;
+mod chains_broken;
 mod chains_sqlite;
 mod chains_unchanged;
 mod checking;

@@ -12,6 +12,7 @@ mod buckets_races;
 mod buckets_uploads;
 mod chains;
 mod chains_broken;
+mod chains_model;
 mod chains_sqlite;
 mod chains_unchanged;
 mod checking;

@@ -7,12 +7,14 @@
 //! - A point that the server could not reach is refused here, and not by the server after hours.
 //! - A set goes on only with the log of the server that it is of. A restored server has the
 //!   identity of its source, and maybe its timeline.
-//! - If nobody chose a set, an older one is taken only if the point lies before the newer ones.
+//! - If nobody chose a set, an older one is taken only if the point lies before the newer ones, or
+//!   if those are on another branch than the one that is followed.
 //! - If no set fits, the failure names the windows that can be restored.
 //! - If nobody asked for a point, a set ends with itself only if it was chosen, or if its place has
 //!   no log that goes on from it. A log with a gap is a failure, never an earlier end. If the log
 //!   has lost its end, the latest state is what is there, and the plan says what is missing.
 
+mod branch;
 mod error;
 mod file;
 mod inside;
@@ -83,6 +85,8 @@ pub(crate) fn choose_point(
     let mut sets = request.clone();
     let is_free = recovery.needs_log && Named::new(&quiet, &sets)?.is_free();
     let mut first = None;
+    // Why a newer set is passed over, and whether the newest one has said which branch is followed.
+    let (mut aside, mut is_decided) = (None, false);
     loop {
         let found = match (places::find(&quiet, &sets), first.take()) {
             // There is no older set.
@@ -91,18 +95,14 @@ pub(crate) fn choose_point(
             }
             (found, kept) => {
                 first = kept;
-                found?
+                found.map_err(|error| aside.take().unwrap_or(error))?
             }
         };
         let set = found.open()?;
         match plan(&found, &set, recovery) {
             Ok(plan) => {
                 let found = places::find(caller, &sets)?;
-                match &plan {
-                    Some(Plan::Cluster(plan)) => caller.tell(&Notice::Recovers(plan)),
-                    Some(Plan::File(plan)) => caller.tell(&Notice::Replays(plan)),
-                    None => {}
-                }
+                tell(caller, plan.as_ref());
                 return Ok((found, set, plan));
             }
             Err(error) if own::has_no_log(&error, recovery) => {
@@ -110,17 +110,29 @@ pub(crate) fn choose_point(
                 caller.tell(&Notice::EndsWithSet(&error));
                 return Ok((found, set, None));
             }
+            Err(error) if is_free && branch::is_other(&error, recovery, is_decided) => {
+                aside.get_or_insert(error);
+            }
             Err(OperationError::Recovery(error))
                 if is_free && error.is_of_this_set(&recovery.point) =>
             {
+                is_decided |= first.is_none() && branch::leads_on(&set, recovery);
                 first.get_or_insert((error, Subject::of(&set)));
-                sets.choice.which = Some(Which::By(before(&set)));
             }
             Err(error) => {
                 let first = first.map(|(error, _)| OperationError::Recovery(error));
                 return Err(first.unwrap_or(error));
             }
         }
+        sets.choice.which = Some(Which::By(before(&set)));
+    }
+}
+
+fn tell(caller: &Caller, plan: Option<&Plan>) {
+    match plan {
+        Some(Plan::Cluster(plan)) => caller.tell(&Notice::Recovers(plan)),
+        Some(Plan::File(plan)) => caller.tell(&Notice::Replays(plan)),
+        None => {}
     }
 }
 

@@ -34,4 +34,5 @@ mod restore;
 mod run;
 mod support;
 mod sweep;
+mod timelines;
 mod went_back;

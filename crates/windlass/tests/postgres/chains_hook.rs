@@ -1,12 +1,14 @@
 //! Differential and incremental backups by the write hook's map of changes: on a version that says
 //! nothing itself of what changed, without page checksums and wal_log_hints.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use windlass_testkit::installed::library;
+use windlass_testkit::installed::{hooked_versions, library};
 use windlass_testkit::load::under_load;
-use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, become_server_user, succeed};
+use windlass_testkit::postgres::{
+    ClusterOptions, DEFAULT_BIN, PrivateCluster, become_server_user, succeed,
+};
 
 use crate::run::*;
 
@@ -24,11 +26,19 @@ struct Hooked {
 impl Hooked {
     /// A server with the hook, that initdb made with these arguments.
     fn start(initdb: &[&str]) -> Self {
+        Self::of_version(Path::new(DEFAULT_BIN), initdb)
+    }
+
+    fn of_version(bin: &Path, initdb: &[&str]) -> Self {
         become_server_user();
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         let copy = dir.path().join("windlass.so");
         std::fs::copy(library(), &copy).unwrap();
-        let mut options = ClusterOptions::default()
+        let options = ClusterOptions {
+            bin: bin.to_owned(),
+            ..ClusterOptions::default()
+        };
+        let mut options = options
             .setting(format!("shared_preload_libraries = '{}'", copy.display()))
             .setting("autovacuum = off");
         for argument in initdb {
@@ -78,6 +88,11 @@ impl Hooked {
 
     /// A restore of a set holds what the source holds. Nobody may write.
     fn judge(&self, set: &Value) {
+        self.judge_by(set, check);
+    }
+
+    /// The same, with these checks.
+    fn judge_by(&self, set: &Value, check: impl FnOnce(&PrivateCluster)) {
         let into: PathBuf = self.dir.path().join("restored");
         let id = set["set_id"].as_str().unwrap();
         let words = [
@@ -192,6 +207,20 @@ fn a_chain_by_the_map_of_the_hook_is_the_source_at_every_link() {
     place.judge(&place.link("diff"));
     let output = windlass(&["verify", &place.sets()]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+}
+
+/// The newest version that says nothing itself of what changed.
+#[test]
+fn the_newest_version_without_summaries_has_the_map_too() {
+    let versions = hooked_versions().into_iter();
+    let (_, bin) = versions.filter(|(major, _)| *major < 17).max().unwrap();
+    let place = Hooked::of_version(&bin, &[]);
+    prepare(&place.server);
+    place.back_up("full", &[], 0);
+    for (round, kind) in (1..).zip(["incr", "incr", "diff"]) {
+        change(&place.server, round);
+        place.judge_by(&place.link(kind), |_| {});
+    }
 }
 
 #[test]

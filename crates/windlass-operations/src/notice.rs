@@ -9,7 +9,7 @@ use std::time::Duration;
 use windlass_engine::media::SetId;
 use windlass_engine::{BufferPlan, CleanedUp, EngineError, Mends, Progress, SetEntry};
 use windlass_image::ImageError;
-use windlass_lab::{LabError, Point, Trial};
+use windlass_lab::{LabError, Point, Prediction, Trial};
 use windlass_postgres::{Lsn, NameFault, PostgresError, Timeline};
 use windlass_repository::{CatalogError, LostEnd};
 use windlass_snapshot::Settled;
@@ -235,6 +235,8 @@ pub enum Notice<'a> {
     },
     /// A hook failed after the run. It does not change the result.
     HookFailed(&'a HookError),
+    /// How long the run will take, as the plan says.
+    WillTake(&'a Prediction),
     /// The prediction of the run is not kept.
     NoPrediction(&'a LabError),
     /// The speeds of the machine's cores are guessed, because the profile cannot be read.

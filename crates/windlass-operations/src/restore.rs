@@ -13,17 +13,19 @@ mod file;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::{Cancel, DirectoryTarget, OpenSet, OpenStripe, Outputs, RunReport};
+use windlass_lab::{Prediction, Speeds, to_f64};
 use windlass_postgres::{Kept, LeftOut, RestoreId, RestoreRequest as ClusterRequest};
 
 use crate::caller::Caller;
 use crate::ended::RunEnd;
 use crate::ending::Ending;
 use crate::error::OperationError;
-use crate::foretold::{Done, Judgement, StateDirectory};
+use crate::foretold::{self, Done, Judgement, StateDirectory};
 use crate::held::Held;
 use crate::history::RunAbout;
 use crate::hooks::HookCommands;
 use crate::notice::Notice;
+use crate::outputs::existing;
 use crate::places::SetRequest;
 use crate::probed::Ends;
 use crate::recovery::{self, Plan, RecoveryError, RecoveryPlan, RecoveryRequest};
@@ -204,6 +206,7 @@ fn restored(
     // The profiles belong to the user who probed, who need not be the database's owner.
     let emulation = &request.settings.emulation;
     let state = StateDirectory::open(caller, emulation, request.keep_prediction);
+    tell_time(caller, request, (&set, &state));
     let mut job = Job {
         caller,
         request,
@@ -249,6 +252,48 @@ fn restored(
         restored,
     };
     Ok((outcome, end))
+}
+
+/// Tells how long it will take, before anything is written, if that can be known.
+fn tell_time(caller: &Caller, request: &RestoreRequest, (set, state): (&OpenSet, &StateDirectory)) {
+    if !request.keep_prediction {
+        return;
+    }
+    let speeds = Speeds::probed(state.directory()).unwrap_or_default();
+    let places = request.places().filter_map(|place| existing(place));
+    let prediction = foretell(request, set, (state, speeds), places.collect());
+    if let Some(prediction) = prediction.filter(|one| !one.is_too_short()) {
+        caller.tell(&Notice::WillTake(&prediction));
+    }
+}
+
+/// How long a restore of a set into these places would take, if the storage was probed. What the
+/// log has behind the set is not in it.
+pub(crate) fn foretell(
+    request: &RestoreRequest,
+    set: &OpenSet,
+    (state, speeds): (&StateDirectory, Speeds),
+    places: Vec<&Path>,
+) -> Option<Prediction> {
+    let description = set.description();
+    let codec = description.facts.options["compress"].as_str()?;
+    let bytes: u64 = description.files.0.iter().map(|file| file.bytes).sum();
+    let ends = Ends {
+        database: places,
+        stripes: set.stripes().iter().map(OpenStripe::location).collect(),
+        is_backup: false,
+        emulation: &request.settings.emulation,
+    };
+    let before = foretold::Before {
+        bytes,
+        files: set.stripes().len(),
+        codec: compression::parse_codec(codec).ok()?,
+        ratio: to_f64(bytes) / to_f64(set.chain_bytes()).max(1.0),
+        speeds,
+        request: request.settings.buffers.clone(),
+        rates: (request.max_rate, None),
+    };
+    foretold::before(state.directory(), &ends, before)
 }
 
 /// One restore to make.

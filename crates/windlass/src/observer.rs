@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use windlass_engine::media::SetId;
 use windlass_engine::{Progress, SetEntry};
+use windlass_lab::Prediction;
 use windlass_operations::owners::this_user;
 use windlass_operations::places::{How, Identity, short_id};
 use windlass_operations::snapshots::Settled;
@@ -21,7 +22,7 @@ use windlass_postgres::{NameFault, Timeline, user_shown};
 use crate::cli::Global;
 use crate::hints::metrics::unwritten;
 use crate::progress::{Show, Shown};
-use crate::words::{local_time, when};
+use crate::words::{self, local_time, when};
 use crate::{checks, hints, log, output, table};
 
 /// How the terminal shows an operation.
@@ -152,6 +153,7 @@ impl Terminal {
                 self.note(&format!("writes {} anew: {fault}", path.display()));
             }
             Notice::BuildsOn(bases) => self.note(&builds_on(bases)),
+            Notice::WillTake(prediction) => self.note(&will_take(prediction)),
             other => self.tried(other),
         }
     }
@@ -295,6 +297,13 @@ fn builds_on(bases: &[SetId]) -> String {
         .map(|id| id.to_string()[..8].to_owned())
         .collect();
     format!("it builds on {}: these are read, too", bases.join(", "))
+}
+
+/// How long a run will take.
+fn will_take(prediction: &Prediction) -> String {
+    let time = words::duration(prediction.seconds);
+    let bound = words::bound(prediction.limit.stage);
+    format!("will take     about {time}, {bound}")
 }
 
 /// Which transactions go over a restored SQLite database.

@@ -8,8 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::media::{FileKind, FileTable, SetId};
-use windlass_engine::{OpenSet, OpenStripe, show_size};
-use windlass_lab::{Prediction, Speeds, to_f64};
+use windlass_engine::{OpenSet, show_size};
+use windlass_lab::{Prediction, Speeds};
 use windlass_postgres::{OverCluster, RestorePlan};
 
 use super::sinks::{self, closed_to_all, may_create};
@@ -17,14 +17,13 @@ use super::targets::room_for_files;
 use crate::caller::{Caller, ProcessUse};
 use crate::checks::{Checks, Finding};
 use crate::error::OperationError;
-use crate::foretold::{self, StateDirectory};
+use crate::foretold::StateDirectory;
 use crate::held::Held;
 use crate::moments::moment;
 use crate::outputs::{self, existing};
-use crate::probed::Ends;
+use crate::privilege;
 use crate::recovery::{self, Plan, RecoveryPlan};
-use crate::restore::{RestoreRequest, check_outside, cluster_owner, left_out, parent};
-use crate::{compression, privilege};
+use crate::restore::{RestoreRequest, check_outside, cluster_owner, foretell, left_out, parent};
 
 /// So many of the paths that would be removed are named.
 const REMOVED_SHOWN: usize = 3;
@@ -83,7 +82,7 @@ pub fn check_restore(
     }
     sinks::check(&mut checks, (caller, &request.watching), &outputs)?;
     Ok(CheckedRestore {
-        prediction: predict(request, &set, &into, bytes)?,
+        prediction: predict(request, &set, &into)?,
         checks,
         set_id: set.set_id(),
         stripe_bytes: set.chain_bytes(),
@@ -106,31 +105,11 @@ fn predict(
     request: &RestoreRequest,
     set: &OpenSet,
     places: &[PathBuf],
-    bytes: u64,
 ) -> Result<Option<Prediction>, OperationError> {
     let state = StateDirectory::to_read();
-    let facts = &set.description().facts;
-    let ends = Ends {
-        database: places.iter().filter_map(|place| existing(place)).collect(),
-        stripes: set.stripes().iter().map(OpenStripe::location).collect(),
-        is_backup: false,
-        emulation: &request.settings.emulation,
-    };
-    let codec = facts.options["compress"].as_str();
-    let codec = codec.and_then(|text| compression::parse_codec(text).ok());
     let speeds = Speeds::probed(state.directory())?;
-    Ok(codec.and_then(|codec| {
-        let before = foretold::Before {
-            bytes,
-            files: set.stripes().len(),
-            codec,
-            ratio: to_f64(bytes) / to_f64(set.chain_bytes()).max(1.0),
-            speeds,
-            request: request.settings.buffers.clone(),
-            rates: (request.max_rate, None),
-        };
-        foretold::before(state.directory(), &ends, before)
-    }))
+    let places = places.iter().filter_map(|place| existing(place));
+    Ok(foretell(request, set, (&state, speeds), places.collect()))
 }
 
 /// The directories of a cluster, and how many bytes of its files need no room: they are there

@@ -65,7 +65,7 @@ pub struct Restore {
     /// SQLite: replace the database that exists. PostgreSQL, with --delta: replace another cluster
     #[arg(long)]
     pub force: bool,
-    /// Do not record this run for `windlass plan --accuracy`
+    /// Do not predict this run, and do not record it for `windlass plan --accuracy`
     #[arg(long, env = "WINDLASS_NO_PREDICTION")]
     pub no_prediction: bool,
     /// Read at most this much per second from the devices

@@ -81,6 +81,30 @@ fn a_backup_and_a_restore_are_kept_beside_their_predictions() {
     assert_eq!(judged.len(), 2, "{accuracy}");
 }
 
+/// The dry run says the same, so the line is what the plan says, and not what the run took.
+#[test]
+fn a_restore_says_how_long_it_will_take() {
+    let place = Place::with_accounts(5000);
+    back_up(&place, &["--compress", "none"]);
+    let (set, into) = (place.arg("one.stripe"), place.arg("restored.db"));
+    let words = ["restore", &set, "--into", &into];
+    let said = |more: &[&str], begins: &str| {
+        let mut command = command(&place);
+        let output = command
+            .args([&words, &EMULATED[..], more].concat())
+            .output();
+        let said = text(&output.unwrap());
+        let line = said.lines().find(|line| line.starts_with(begins));
+        line.map(|line| line[begins.len()..].trim().to_owned())
+    };
+    let before = said(&["--dry-run"], "would take");
+    assert!(before.as_ref().unwrap().starts_with("about "), "{before:?}");
+    // Who keeps no prediction gets none.
+    assert_eq!(said(&["--no-prediction"], "will take"), None);
+    std::fs::remove_file(&into).unwrap();
+    assert_eq!(said(&[], "will take"), before);
+}
+
 #[test]
 fn a_run_too_short_to_predict_is_kept_and_told_apart_from_no_run() {
     let place = Place::with_accounts(100);

@@ -3,6 +3,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use serde_json::Value;
 use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec, run_once};
 
@@ -213,6 +216,48 @@ fn log_that_a_kill_left_goes_with_its_sets() {
     assert_eq!(receiving.restored(&["--target-latest"]), Ok(6));
     let (_, done) = json(&expire);
     assert_eq!(done["logs_removed"], serde_json::json!([]));
+}
+
+/// Receives two transactions. Returns what was said first, and at the end.
+fn received(receiving: &Receiving, numbers: [u64; 2]) -> (String, String) {
+    let (database, sets) = receiving.place.ends();
+    let mut command = command();
+    command.args(["receive", &database, "--to", &sets, "--interval", "10ms"]);
+    let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().unwrap();
+    let mut first = String::new();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    lines.read_line(&mut first).unwrap();
+    // Reads on: otherwise the command would wait for a reader.
+    let rest = std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+    for number in numbers {
+        commit(receiving, number);
+    }
+    receiving.wait_for(2);
+    signal(&child, "INT");
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    rest.join().unwrap().unwrap();
+    (first, String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn a_receiver_says_what_may_be_lost_and_at_its_end_what_it_captured() {
+    let receiving = without_log("/dev/shm");
+    std::fs::create_dir(receiving.place.path("sets/log")).unwrap();
+    let (first, last) = received(&receiving, [1, 2]);
+    assert!(first.contains("captures the transactions"), "{first}");
+    assert!(last.starts_with("received      2 transactions, "), "{last}");
+    assert!(last.contains("; timeline 1 has 2; writers "), "{last}");
+    // Nobody captures this one. The connection is the only one, so SQLite empties the log.
+    commit(&receiving, 3);
+    let (first, last) = received(&receiving, [4, 5]);
+    assert!(
+        first.contains("may be missing before timeline 2"),
+        "{first}"
+    );
+    assert!(last.starts_with("received      2 transactions, "), "{last}");
+    assert!(last.contains("; timeline 2 has 2; writers "), "{last}");
 }
 
 /// It may be the mount point of a disk that is not there.

@@ -20,6 +20,9 @@ use crate::stripe_name::{PARTIAL_SUFFIX, is_partial, partial_path, set_part};
 
 /// The first bytes of a seal, and where the set's id stands in it.
 const SEAL_MAGIC: &[u8] = b"WNDLSEAL";
+/// How index blocks and footers begin, in which the id stands at the same place. A stripe that was
+/// cut off may end in them.
+const BEFORE_SEALS: [&[u8]; 2] = [b"WNDLINDX", b"WNDLFOOT"];
 const SEAL_SET_ID: std::ops::Range<usize> = 16..32;
 
 /// What a file is that is named like a left-over stripe.
@@ -192,8 +195,9 @@ pub(super) fn is_sealed(file: &File, header: &StripeHeader) -> Result<bool, Stri
     file.read_exact_at(&mut record, offset)
         .map_err(unreadable)?;
     if !record.starts_with(SEAL_MAGIC) {
+        let is_other = BEFORE_SEALS.iter().any(|magic| record.starts_with(magic));
         // The set's id stands where a seal has it, so these bytes were a seal.
-        return match record[SEAL_SET_ID] == header.set_id.0 {
+        return match !is_other && record[SEAL_SET_ID] == header.set_id.0 {
             true => Err("its seal is damaged".to_owned()),
             false => Ok(false),
         };

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use windlass_engine::media::{Codec, SEAL_BYTES, SetId};
+use windlass_engine::media::{Codec, SEAL_BYTES, Seal, SetId};
 use windlass_engine::{
     Cancel, CleanedUp, EngineError, Files, Lies, METADATA_LIMIT_DEFAULT, PlaceFile, ReadAt,
     Storage, clean_up, hold_path, list_sets, partial_path, repair_set,
@@ -279,7 +279,13 @@ fn what_a_repair_began_is_listed_and_goes_when_the_device_is_whole() {
     for device in 0..4 {
         let partial = partial_path(&set.devices[device]);
         let content = &set.content[device];
-        for length in [2048, content.len() - SEAL_BYTES] {
+        let before_seal = content.len() - SEAL_BYTES;
+        let seal = Seal::decode(&content[before_seal..], content.len() as u64).ok();
+        let in_footer = seal.map(|seal| seal.footer_offset as usize + SEAL_BYTES);
+        for length in [Some(2048), in_footer, Some(before_seal)]
+            .into_iter()
+            .flatten()
+        {
             set.whole();
             write(&partial, &content[..length]);
             let places = [set.dir.path().to_owned()];

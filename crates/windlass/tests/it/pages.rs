@@ -113,9 +113,9 @@ fn a_plan_and_a_dry_run_know_that_the_backup_was_asked_to_take_pages_apart() {
         let stored = found["prediction"]["stored_bytes"].as_f64();
         stored.unwrap_or_else(|| panic!("{found}"))
     };
-    let foreseen: [&dyn Fn(&[&str]) -> f64; 2] = [&plan, &dry_run];
-    for foresee in foreseen {
-        let (apart, plain) = (foresee(&["--pages", "auto"]), foresee(&["--pages", "off"]));
+    let choices = [["--pages", "auto"], ["--pages", "off"]];
+    let foreseen = [choices.map(|it| plan(&it)), choices.map(|it| dry_run(&it))];
+    for [apart, plain] in foreseen {
         assert!(apart < 0.85 * plain, "{apart} {plain}");
     }
 }

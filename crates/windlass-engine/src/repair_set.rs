@@ -321,8 +321,8 @@ impl Job<'_> {
         Ok(are_sound && !is_left)
     }
 
-    /// Where damaged stripes are, and whether there is no damage of this set. Stripes can be checked
-    /// only together with the sets on which they build, whose own damage does not matter.
+    /// Where damaged stripes are, and whether there is no damage of this set. Stripes can be
+    /// checked only together with the sets on which they build, whose own damage does not matter.
     fn check_stripes(&self, devices: &Devices) -> Result<(BTreeSet<String>, bool), EngineError> {
         let there = devices.stripes.iter().filter(|it| it.is_there);
         let stripes: Vec<_> = there.map(|it| it.path.clone()).collect();

@@ -186,7 +186,8 @@ fn one_part_of_a_group_too_many_is_refused_and_all_damaged_devices_are_named() {
     }
 }
 
-/// Two groups have lost more than can be rebuilt. A stripe of which all can be rebuilt is named, too.
+/// Two groups have lost more than can be rebuilt. A stripe of which all can be rebuilt is named,
+/// too.
 #[test]
 fn every_damaged_device_is_named_whichever_group_is_lost() {
     let (tree, dir) = (mixed_tree(3), tempfile::tempdir().unwrap());

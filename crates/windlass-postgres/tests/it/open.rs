@@ -11,6 +11,7 @@ use windlass_testkit::postgres::{
     ClusterOptions, DEFAULT_BIN, PrivateCluster, become_server_user, succeed,
 };
 
+use crate::outgoing::UNARCHIVED;
 use crate::support::{Wish, backup_connected, restore_view, try_backup};
 use crate::versions::versions;
 
@@ -123,9 +124,6 @@ fn outgoing(major: u32, bin: &Path, place: &Path) -> PrivateCluster {
     }
     source
 }
-
-/// How many files the server has yet to archive.
-const UNARCHIVED: &str = "SELECT count(*) FROM pg_ls_archive_statusdir() WHERE name LIKE '%.ready'";
 
 fn opens_privately(major: u32, bin: &Path, settings: &[(&str, &str)]) {
     let place = tempfile::tempdir().unwrap();

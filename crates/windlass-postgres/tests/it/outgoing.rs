@@ -37,11 +37,17 @@ fn archiving(place: &Path) -> PrivateCluster {
     source
 }
 
+/// How many files a server has yet to archive.
+pub const UNARCHIVED: &str =
+    "SELECT count(*) FROM pg_ls_archive_statusdir() WHERE name LIKE '%.ready'";
+
 /// Waits until the archive of a server has everything that it was given. Returns the names in it.
 fn settled(server: &PrivateCluster, archive: &Path) -> Vec<String> {
     let given = server.sql("postgres", "SELECT pg_walfile_name(pg_switch_wal() - 1)");
     let archived = format!("SELECT last_archived_wal >= '{given}' FROM pg_stat_archiver");
     server.wait_until(&archived, "t");
+    // The file that tells of a backup comes behind the segment, and a command may outlive its server.
+    server.wait_until(UNARCHIVED, "0");
     names(archive)
 }
 

@@ -12,7 +12,9 @@ use windlass_media::{Base, SetId, StripeIndex};
 use super::found::FoundSet;
 use super::identity::identity_of_stripe;
 use super::lineage::check_files;
+use super::parity_header;
 use super::places::where_it_may_be;
+use super::stripe::peek_header;
 use crate::error::EngineError;
 use crate::storage::{Lies, PlaceFile, Storage};
 
@@ -55,7 +57,8 @@ impl Search<'_> {
         }
     }
 
-    /// The stripes of the base of `set`. Those that lie beside each other need not all be here.
+    /// The stripes of the base of `set`, and its files with parity. Those that lie beside each
+    /// other need not all be here.
     fn find(&self, set: &FoundSet, base: &Base) -> Result<Vec<PathBuf>, EngineError> {
         let own = set
             .stripes()
@@ -82,7 +85,8 @@ impl Search<'_> {
             }
         }
         if !found.is_empty() {
-            return Ok(found.into_values().collect());
+            let parities = self.parities((base.set, found.values()), &beside);
+            return Ok(found.into_values().chain(parities).collect());
         }
         let location = base.locations.first();
         let location = location.map(|path| String::from_utf8_lossy(path).into_owned());
@@ -91,6 +95,23 @@ impl Search<'_> {
             base: base.set,
             location: location.unwrap_or_default(),
         })
+    }
+
+    /// The files with parity of a set of which these stripes were found.
+    fn parities<'p>(
+        &self,
+        (set, mut stripes): (SetId, impl Iterator<Item = &'p PathBuf>),
+        beside: &[PathBuf],
+    ) -> Vec<PathBuf> {
+        let header = stripes.find_map(|path| peek_header(self.storage, path));
+        let locations = header.map(|header| header.parities).unwrap_or_default();
+        let may_be = locations.iter();
+        let may_be = may_be.flat_map(|location| where_it_may_be(beside, location));
+        let is_of_set = |path: &PathBuf| {
+            let found = parity_header(self.storage, path);
+            found.is_ok_and(|(header, _)| header.set_id == set)
+        };
+        may_be.filter(is_of_set).collect()
     }
 
     /// Keeps a path if a stripe of the set lies there of which no other copy was found.

@@ -46,7 +46,7 @@ fn settled(server: &PrivateCluster, archive: &Path) -> Vec<String> {
     let given = server.sql("postgres", "SELECT pg_walfile_name(pg_switch_wal() - 1)");
     let archived = format!("SELECT last_archived_wal >= '{given}' FROM pg_stat_archiver");
     server.wait_until(&archived, "t");
-    // The file that tells of a backup comes behind the segment, and a command may outlive its server.
+    // The file that tells of a backup comes later, and a command may outlive its server.
     server.wait_until(UNARCHIVED, "0");
     names(archive)
 }

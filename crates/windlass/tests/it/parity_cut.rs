@@ -60,6 +60,27 @@ fn empty(directory: &str) {
 }
 
 #[test]
+fn a_base_whose_devices_were_all_moved_is_rebuilt_from_its_parity() {
+    let (place, disks) = place();
+    back_up(&place, &disks, &[]);
+    let base = devices(&disks);
+    back_up(&place, &disks, &["--type", "incr"]);
+    let (code, whole, said) = restored(&place, &disks);
+    assert_eq!(code, Some(0), "{said}");
+    let moved: Vec<_> = disks.iter().map(|disk| format!("{disk}-moved")).collect();
+    for (disk, to) in disks.iter().zip(&moved) {
+        fs::rename(disk, to).unwrap();
+    }
+    let (code, _, said) = restored(&place, &moved);
+    assert_eq!(code, Some(0), "{said}");
+    let lost = base[1].file_name().unwrap();
+    fs::remove_file(PathBuf::from(&moved[1]).join(lost)).unwrap();
+    let (code, found, said) = restored(&place, &moved);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(found == whole, "{said}");
+}
+
+#[test]
 fn a_repair_that_is_killed_at_any_step_forgets_neither_hold_nor_keys() {
     let (place, disks) = place();
     let own = identity(&place, "id", IDENTITY);

@@ -129,8 +129,8 @@ pub use ring::{Ring, RingDone};
 pub use set::{
     Ancestor, AskedLayers, Beside, FoundSet, Lineage, LostDevice, METADATA_LIMIT_DEFAULT,
     MarkedRemoval, Mends, OpenSet, OpenStripe, Rebuilder, RebuiltPart, Removal, StripeGlance,
-    UpperLayers, UpperRange, glance, hide, hold_path, is_removed, key_file_of, key_of_set,
-    set_of_stripe, show,
+    UpperLayers, UpperRange, glance, glance_parities, hide, hold_path, is_removed, key_file_of,
+    key_of_set, set_of_stripe, show,
 };
 pub use setting::{Setting, SettingFault};
 pub use storage::{Files, Going, Keep, Kept, Keyed, Lies, NotRemoved, PlaceFile, ReadAt, Storage};

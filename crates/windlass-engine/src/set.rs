@@ -29,6 +29,7 @@ use windlass_media::{SetDescription, SetId, StripeHeader};
 
 use crate::error::{EngineError, read_error};
 use crate::storage::{Files, Kept, Storage};
+use crate::stripe_name::is_partial;
 pub(crate) use bases::Search;
 pub(crate) use ends::{Ends, check_same_footer, check_same_stripe};
 pub use found::FoundSet;
@@ -36,6 +37,7 @@ pub(crate) use identity::{identity_of_stripe, set_of_device};
 pub use lineage::{Ancestor, Lineage};
 pub(crate) use noted::note_all;
 pub(crate) use parity::file::{ParityFile, header_of, is_parity_file, parity_header};
+use parity::parity_files;
 pub(crate) use parity::{Described, Device, Devices, Group, Said, find_devices, sealed};
 pub use parity::{LostDevice, Mends, Rebuilder, RebuiltPart};
 use places::expand;
@@ -206,4 +208,19 @@ pub fn glance(
         });
     }
     Ok(glances)
+}
+
+/// The files with parity in `places`, each with its set. In a directory, what has a temporary name
+/// belongs to another run.
+pub fn glance_parities(
+    storage: &dyn Storage,
+    places: &[PathBuf],
+) -> Result<Vec<(SetId, PathBuf)>, EngineError> {
+    let mut found = parity_files(storage, places)?;
+    found.retain(|path| places.contains(path) || !is_partial(path));
+    let of_set = |path: PathBuf| {
+        let (header, _) = parity_header(storage, &path).ok()?;
+        Some((header.set_id, path))
+    };
+    Ok(found.into_iter().filter_map(of_set).collect())
 }

@@ -11,6 +11,7 @@ use windlass_engine::media::{SetDescription, SetId, fitted};
 use windlass_engine::{
     DamagedPart, EngineError, FoundSet, KeyFault, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe,
     PARTIAL_SUFFIX, SetEntry, SetState, StripeGlance, Survey, UnknownStripe, glance,
+    glance_parities,
 };
 use windlass_image::{SetImage, SetImageOptions};
 use windlass_postgres::{KIND, RelationNames};
@@ -37,9 +38,19 @@ pub enum InfoOutcome {
 
 /// The sets to which some words lead.
 pub struct NamedInfo {
-    sets: BTreeMap<SetId, Vec<StripeGlance>>,
+    sets: BTreeMap<SetId, Glanced>,
+    /// Directories in which sets on which they build may be.
+    places: Vec<PathBuf>,
     /// Devices of backups and repairs under way, or cut off.
     pub unfinished: Vec<PathBuf>,
+}
+
+/// What was seen of one set.
+#[derive(Default)]
+struct Glanced {
+    stripes: Vec<StripeGlance>,
+    /// Where these are, and the files with parity.
+    devices: Vec<PathBuf>,
 }
 
 /// The sets of some directories.
@@ -62,6 +73,8 @@ pub struct PlaceInfo {
     pub logs: Vec<LogInfo>,
     /// The logs of SQLite databases there.
     pub database_logs: Vec<DatabaseLogInfo>,
+    /// The directories.
+    places: Vec<PathBuf>,
     /// What earlier runs showed of these sets.
     pub proofs: Proofs,
     /// Directories below with sets, and how many.
@@ -73,7 +86,8 @@ pub fn info(caller: &Caller, request: &SetRequest) -> Result<InfoOutcome, Operat
     let named = Named::new(caller, request)?;
     if named.choice.which.is_some() {
         let found = places::find_named(caller, &named)?;
-        return Ok(InfoOutcome::Sets(NamedInfo::of(&found.stripes)?));
+        let info = NamedInfo::of(&found.stripes, found.places)?;
+        return Ok(InfoOutcome::Sets(info));
     }
     if named.are_directories() {
         return Ok(InfoOutcome::Places(Box::new(PlaceInfo::of(
@@ -82,27 +96,35 @@ pub fn info(caller: &Caller, request: &SetRequest) -> Result<InfoOutcome, Operat
     }
     let mut named_stripes = named.paths.iter().filter(|path| !is_place(path));
     named_stripes.try_for_each(|stripe| places::check_unchosen(stripe, &named.choice))?;
-    Ok(InfoOutcome::Sets(NamedInfo::of(&named.paths)?))
+    let directories = named.paths.iter().filter(|path| is_place(path)).cloned();
+    let info = NamedInfo::of(&named.paths, directories.collect())?;
+    Ok(InfoOutcome::Sets(info))
 }
 
 impl NamedInfo {
-    /// The sets to which these words lead.
-    fn of(words: &[PathBuf]) -> Result<Self, OperationError> {
+    /// The sets to which these words lead. The sets below them may be in these places, too.
+    fn of(words: &[PathBuf], places: Vec<PathBuf>) -> Result<Self, OperationError> {
         let glances = glance(STORAGE, words, METADATA_LIMIT_DEFAULT)?;
         let (unfinished, glances): (Vec<_>, Vec<_>) = glances
             .into_iter()
             .partition(|one| is_unfinished(one, words));
-        let mut sets: BTreeMap<SetId, Vec<StripeGlance>> = BTreeMap::new();
-        for glance in glances {
-            sets.entry(glance.header.set_id).or_default().push(glance);
-        }
-        if sets.is_empty() {
+        if glances.is_empty() {
             // The reason why there is no set says more than the fact that there is none.
             places::open_stripes(words)?;
+        }
+        let mut sets: BTreeMap<SetId, Glanced> = BTreeMap::new();
+        for glance in glances {
+            let set = sets.entry(glance.header.set_id).or_default();
+            set.devices.push(glance.location.clone());
+            set.stripes.push(glance);
+        }
+        for (set, parity) in glance_parities(STORAGE, words)? {
+            sets.entry(set).or_default().devices.push(parity);
         }
         let unfinished = unfinished.into_iter().map(|one| one.location);
         Ok(Self {
             sets,
+            places,
             unfinished: unfinished.collect(),
         })
     }
@@ -110,7 +132,7 @@ impl NamedInfo {
     /// Each set, as far as it can be read. Only one of them is in memory.
     pub fn views(&self) -> impl Iterator<Item = SetView> {
         let sets = self.sets.iter();
-        sets.map(|(id, stripes)| SetView::new(*id, stripes))
+        sets.map(|(id, seen)| SetView::new(*id, &seen.stripes, (&seen.devices, &self.places)))
     }
 }
 
@@ -149,13 +171,19 @@ impl PlaceInfo {
             logs,
             database_logs,
             below: below::places(&named.paths),
+            places: named.paths.clone(),
         })
     }
 
     /// A set, as far as it can be read.
     pub fn view(&self, set: &SetEntry) -> Result<SetView, OperationError> {
         let glances = glance(STORAGE, &set.locations(), METADATA_LIMIT_DEFAULT)?;
-        Ok(SetView::new(set.set_id, &glances))
+        let devices: Vec<_> = match set.parity.files.is_empty() {
+            true => glances.iter().map(|one| one.location.clone()).collect(),
+            false => set.locations(),
+        };
+        let places = (&devices[..], &self.places[..]);
+        Ok(SetView::new(set.set_id, &glances, places))
     }
 }
 
@@ -181,9 +209,9 @@ pub fn is_locked(fault: &EngineError) -> bool {
 }
 
 /// Why a set that is whole cannot be restored: it lacks a set that it builds on.
-fn base_fault(set: &FoundSet, stripes: &[PathBuf]) -> Option<EngineError> {
+fn base_fault(set: &FoundSet, devices: &[PathBuf], places: &[PathBuf]) -> Option<EngineError> {
     set.description().base.as_ref()?;
-    OpenSet::open_in(STORAGE, stripes, METADATA_LIMIT_DEFAULT).err()
+    OpenSet::open_among(STORAGE, devices, places, METADATA_LIMIT_DEFAULT).err()
 }
 
 /// An unsealed stripe in a directory is neither a set nor a damaged one: no backup has sealed it
@@ -208,6 +236,8 @@ pub struct SetView {
     pub fault: Option<EngineError>,
     /// Its files with parity.
     pub parities: Vec<StripeView>,
+    /// The devices that were seen, and where the sets below it may be.
+    seen: (Vec<PathBuf>, Vec<PathBuf>),
 }
 
 /// One stripe, or one file with parity, wherever it was found.
@@ -223,21 +253,26 @@ pub struct StripeView {
 }
 
 impl SetView {
-    /// The set of these stripes, together with its stripes in other places. It makes all checks
-    /// that `info` has time for: seals, footers, sibling stripes.
-    fn new(id: SetId, stripes: &[StripeGlance]) -> Self {
-        let places: Vec<_> = stripes.iter().map(|one| one.location.clone()).collect();
-        let fault = match FoundSet::whole(STORAGE, &places, METADATA_LIMIT_DEFAULT) {
+    /// The set of these devices, together with its devices in other places. It makes all checks
+    /// that `info` has time for: seals, footers, sibling stripes. The sets below it may be in
+    /// `places`, too.
+    fn new(
+        id: SetId,
+        stripes: &[StripeGlance],
+        (devices, places): (&[PathBuf], &[PathBuf]),
+    ) -> Self {
+        let fault = match FoundSet::whole(STORAGE, devices, METADATA_LIMIT_DEFAULT) {
             Ok(set) => {
-                let fault = base_fault(&set, &places);
+                let fault = base_fault(&set, devices, places);
                 return Self {
                     fault,
+                    seen: (devices.to_vec(), places.to_vec()),
                     ..Self::whole(&set)
                 };
             }
             Err(fault) => fault,
         };
-        let surveyed = Survey::of_any(STORAGE, &places, METADATA_LIMIT_DEFAULT);
+        let surveyed = Survey::of_any(STORAGE, devices, METADATA_LIMIT_DEFAULT);
         let view = match &surveyed {
             Ok(survey) => Self::surveyed(survey, stripes),
             // There are two copies of a stripe: show what is there, and trust neither copy.
@@ -292,6 +327,7 @@ impl SetView {
             parities: parities
                 .map(|(number, path)| view(number - 1, path))
                 .collect(),
+            seen: Default::default(),
         }
     }
 
@@ -329,6 +365,7 @@ impl SetView {
             description: survey.files_known().then(|| set.description().clone()),
             fault: None,
             parities: Vec::new(),
+            seen: Default::default(),
         }
     }
 
@@ -351,6 +388,7 @@ impl SetView {
             description,
             fault: None,
             parities: Vec::new(),
+            seen: Default::default(),
         }
     }
 
@@ -361,13 +399,11 @@ impl SetView {
         if self.fault.is_some() || kind.and_then(|kind| kind.as_str()) != Some(KIND) {
             return RelationNames::default();
         }
-        let places: Vec<_> = self
-            .stripes
-            .iter()
-            .map(|one| one.location.clone())
-            .collect();
+        let (devices, places) = &self.seen;
         let options = SetImageOptions::default();
-        let image = places::open_stripes(&places)
+        let set = OpenSet::open_among(STORAGE, devices, places, METADATA_LIMIT_DEFAULT);
+        let image = set
+            .map_err(OperationError::from)
             .and_then(|set| Ok(SetImage::open(Arc::new(set), &options)?));
         match image {
             Ok(image) => RelationNames::read(&AsCluster(&image)),

@@ -67,7 +67,7 @@ pub struct RotatedSet {
 /// Who can read these sets.
 pub fn locks(caller: &Caller, request: &SetRequest) -> Result<Vec<LockShown>, OperationError> {
     let sets = encrypted(caller, request)?;
-    let shown = |set: &LockedSet| {
+    let shown = |(set, _): &(LockedSet, _)| {
         let (later, fault) = match later(set) {
             Ok(later) => (later, None),
             Err(fault) => (None, Some(fault)),
@@ -86,8 +86,8 @@ pub fn locks(caller: &Caller, request: &SetRequest) -> Result<Vec<LockShown>, Op
 /// Whether the keys of this process open these sets. The description of each is decrypted.
 pub fn check(caller: &Caller, request: &SetRequest) -> Result<Vec<CheckedSet>, OperationError> {
     let sets = encrypted(caller, request)?;
-    let checked = |set: &LockedSet| {
-        let found = FoundSet::whole(STORAGE, &set.stripes, METADATA_LIMIT_DEFAULT);
+    let checked = |(set, devices): &(LockedSet, Vec<PathBuf>)| {
+        let found = FoundSet::whole(STORAGE, devices, METADATA_LIMIT_DEFAULT);
         CheckedSet {
             set_id: set.set_id,
             begun_nanos: set.begun_nanos,
@@ -107,7 +107,7 @@ pub fn rotate(
     let readers = Readers::of_words(words)?;
     let sets = encrypted(caller, request)?;
     let mut new = Vec::with_capacity(sets.len());
-    for set in &sets {
+    for (set, _) in &sets {
         let stripe = set.stripes.first().map_or(Path::new(""), PathBuf::as_path);
         let key = key_of_set(STORAGE, stripe, (set.set_id, &set.lock))?;
         let lock = readers.lock(&key, set.set_id)?;
@@ -167,10 +167,14 @@ fn later(set: &LockedSet) -> Result<Option<KeyFile>, EngineError> {
     broken
 }
 
-/// The encrypted sets that are meant: one, or all of some places.
-fn encrypted(caller: &Caller, request: &SetRequest) -> Result<Vec<LockedSet>, OperationError> {
+/// The encrypted sets that are meant: one, or all of some places. With each come its devices, among
+/// them those with parity.
+fn encrypted(
+    caller: &Caller,
+    request: &SetRequest,
+) -> Result<Vec<(LockedSet, Vec<PathBuf>)>, OperationError> {
     let named = Named::new(caller, request)?;
-    let stripes: Vec<Vec<PathBuf>> = match named.choice.which.is_none() && named.are_directories() {
+    let sets: Vec<Vec<PathBuf>> = match named.choice.which.is_none() && named.are_directories() {
         true => {
             let list = places::list(&named.paths)?;
             let sets = named.sets(&list.sets, list.unknown.is_empty())?;
@@ -181,8 +185,9 @@ fn encrypted(caller: &Caller, request: &SetRequest) -> Result<Vec<LockedSet>, Op
         false => vec![places::find_named(caller, &named)?.stripes],
     };
     let mut found = Vec::new();
-    for stripes in &stripes {
-        found.extend(check_locked(STORAGE, stripes, METADATA_LIMIT_DEFAULT)?);
+    for devices in sets {
+        let locked = check_locked(STORAGE, &devices, METADATA_LIMIT_DEFAULT)?;
+        found.extend(locked.map(|set| (set, devices)));
     }
     match found.is_empty() {
         true => Err(OperationError::NotEncrypted {

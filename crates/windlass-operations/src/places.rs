@@ -18,6 +18,7 @@ mod other;
 mod request;
 mod which;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::{
@@ -199,6 +200,16 @@ pub fn open(caller: &Caller, request: &SetRequest) -> Result<OpenSet, OperationE
 /// The set that these stripes belong to.
 pub fn open_stripes(stripes: &[PathBuf]) -> Result<OpenSet, OperationError> {
     Ok(OpenSet::open_in(STORAGE, stripes, METADATA_LIMIT_DEFAULT)?)
+}
+
+/// Opens a set that is open, for another reader. Its devices may all be elsewhere than they were
+/// written, and each of its bases in another place.
+pub fn open_again(set: &OpenSet) -> Result<OpenSet, EngineError> {
+    let all = set.links().flat_map(FoundSet::locations);
+    let places = all.filter_map(|path| Some(path.parent()?.to_owned()));
+    let places: BTreeSet<_> = places.collect();
+    let places: Vec<_> = places.into_iter().collect();
+    OpenSet::open_among(STORAGE, &set.locations(), &places, METADATA_LIMIT_DEFAULT)
 }
 
 /// A stripe means its own set. Directories named with it are places where its other stripes may be.

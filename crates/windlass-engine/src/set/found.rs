@@ -247,6 +247,19 @@ impl FoundSet {
         files.map(|it| (it.number(), it.location.clone())).collect()
     }
 
+    /// Where those of its stripes are that are there, and its complete files with parity: what
+    /// leads to it again.
+    pub fn locations(&self) -> Vec<PathBuf> {
+        let is_there = |stripe: &&OpenStripe| {
+            let rebuilder = self.rebuilder.as_ref();
+            rebuilder.is_none_or(|it| it.is_there(stripe.header.stripe.0))
+        };
+        let stripes = self.stripes.iter().filter(is_there);
+        let stripes = stripes.map(|stripe| stripe.location().to_owned());
+        let parities = self.parities().into_iter().map(|(_, path)| path);
+        stripes.chain(parities).collect()
+    }
+
     /// Where each device of this set is, or was written, stripes first. Those that are lost are
     /// among them.
     pub fn devices(&self) -> Vec<PathBuf> {

@@ -21,7 +21,7 @@ pub(crate) mod rebuild;
 
 pub(crate) use choice::Said;
 pub(crate) use find::{Device, Devices, find_devices, mended, rebuilder_of, sealed};
-pub(crate) use model::stripes_of;
+pub(crate) use model::{parity_files, stripes_of};
 pub use notes::{LostDevice, Mends, RebuiltPart};
 pub use rebuild::Rebuilder;
 pub(crate) use rebuild::{Described, Group};

@@ -96,7 +96,7 @@ impl BaseSearch<'_> {
         let take = |set: &OpenSet| {
             let base = ChainBase::of_set(set).map_err(|error| error.to_string())?;
             base.check(facts).map_err(|fault| fault.to_string())?;
-            let image = self.image_of(set)?;
+            let image = image_of(set)?;
             let checked = base.check_log(facts, &AsCluster(&image));
             checked.map_err(|error| error.to_string())?;
             Ok(Arc::new(base))
@@ -115,7 +115,7 @@ impl BaseSearch<'_> {
             facts["kind"] == windlass_sqlite::KIND && DatabaseKey::of_facts(facts) == key
         };
         let take = |set: &OpenSet| {
-            let image = Arc::new(self.image_of(set)?);
+            let image = Arc::new(image_of(set)?);
             let unlisted = |file, bytes| SetImage::unlisted(&image, file, bytes);
             let source = ImageSource::new(Arc::clone(&image) as Arc<dyn Image>);
             let content = |file| source.bytes_of(file);
@@ -123,24 +123,6 @@ impl BaseSearch<'_> {
             base.map_err(str::to_owned)
         };
         self.base(is_of, take, outputs)
-    }
-
-    /// The content of a set. It is opened again, because the image keeps the set as long as it is
-    /// read. A set is refused if nobody can say which of its bytes count: later, that would end the
-    /// backup.
-    fn image_of(&self, set: &OpenSet) -> Taken<SetImage> {
-        let stripes = set.stripes().iter();
-        let stripes: Vec<_> = stripes.map(|one| one.location().into()).collect();
-        let places = devices::places(self.devices);
-        let open = OpenSet::open_among(STORAGE, &stripes, &places, METADATA_LIMIT_DEFAULT);
-        let open = Arc::new(open.map_err(|error| error.to_string())?);
-        let image = SetImage::open(open, &SetImageOptions::default());
-        let image = image.map_err(|error| error.to_string())?;
-        for entry in &image.files().0 {
-            let checked = image.check_layers(entry.file);
-            checked.map_err(|error| error.to_string())?;
-        }
-        Ok(image)
     }
 
     /// No base: what is backed up has to be read as a whole.
@@ -267,6 +249,20 @@ impl BaseSearch<'_> {
             _ => kind != BackupType::Log,
         }
     }
+}
+
+/// The content of a set. It is opened again, because the image keeps the set as long as it is
+/// read. A set is refused if nobody can say which of its bytes count: later, that would end the
+/// backup.
+fn image_of(set: &OpenSet) -> Taken<SetImage> {
+    let open = places::open_again(set).map_err(|error| error.to_string())?;
+    let image = SetImage::open(Arc::new(open), &SetImageOptions::default());
+    let image = image.map_err(|error| error.to_string())?;
+    for entry in &image.files().0 {
+        let checked = image.check_layers(entry.file);
+        checked.map_err(|error| error.to_string())?;
+    }
+    Ok(image)
 }
 
 /// A set of a list with those below it.

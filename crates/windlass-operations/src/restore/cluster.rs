@@ -187,10 +187,8 @@ fn replayed(set: &OpenSet) -> Result<Vec<ReplayedTablespace>, OperationError> {
 }
 
 fn image_of(set: &OpenSet) -> Result<SetImage, OperationError> {
-    let stripes = set.stripes().iter();
-    let stripes: Vec<_> = stripes.map(|it| it.location().to_owned()).collect();
     let options = SetImageOptions::default();
-    let image = SetImage::open(Arc::new(places::open_stripes(&stripes)?), &options);
+    let image = SetImage::open(Arc::new(places::open_again(set)?), &options);
     Ok(image?)
 }
 

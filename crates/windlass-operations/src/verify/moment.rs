@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use windlass_engine::{Cancel, FoundSet, OpenStripe};
+use windlass_engine::{Cancel, FoundSet};
 
 use super::inspect;
 use super::log::{self, Log};
@@ -78,8 +78,7 @@ pub(super) fn verify(
 
 /// One set of a chain, wherever it is.
 fn located(link: &FoundSet, places: &[PathBuf]) -> LocatedSet {
-    let stripes = link.stripes().iter().map(OpenStripe::location);
-    LocatedSet::of_stripes(stripes.map(PathBuf::from).collect(), places)
+    LocatedSet::of_stripes(link.locations(), places)
 }
 
 fn log_of(chosen: &ChosenMoment) -> Log {

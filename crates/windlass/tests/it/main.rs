@@ -61,6 +61,7 @@ mod outputs;
 mod pages;
 mod parity;
 mod parity_cut;
+mod parity_moved;
 mod places;
 mod receive_sqlite;
 mod receive_sqlite_kills;

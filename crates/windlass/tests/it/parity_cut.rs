@@ -15,8 +15,9 @@ use crate::parity::{back_up, devices, place, restored, words};
 use crate::support::*;
 
 /// Two pairs, whose private keys are 32 times the byte 42 and 43 (hexadecimal).
-const IDENTITY: &str = "AGE-SECRET-KEY-1GFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPQ4EGAEX";
-const RECIPIENT: &str = "age:age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj";
+pub const IDENTITY: &str =
+    "AGE-SECRET-KEY-1GFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPQ4EGAEX";
+pub const RECIPIENT: &str = "age:age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj";
 const OTHER_IDENTITY: &str =
     "AGE-SECRET-KEY-1GDP5XS6RGDP5XS6RGDP5XS6RGDP5XS6RGDP5XS6RGDP5XS6RGDPSST380Y";
 const OTHER_RECIPIENT: &str = "age:age1ehhas7p6jx6yveqw9c0e2kvakd0ysjsqwx7jrq4nkcxssykpp3cq0wk9nt";
@@ -28,7 +29,8 @@ const SEED: u64 = 5;
 const KINDS: &str = "fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,\
                      ftruncate,fallocate,pwrite64,write";
 
-fn ends(words: &[&str], code: i32) -> String {
+/// What a command says, which must end with this exit code.
+pub fn ends(words: &[&str], code: i32) -> String {
     let output = windlass(words);
     let said = text(&output);
     assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
@@ -36,7 +38,7 @@ fn ends(words: &[&str], code: i32) -> String {
 }
 
 /// Writes an identity, and returns the word for it.
-fn identity(place: &Place, name: &str, content: &str) -> String {
+pub fn identity(place: &Place, name: &str, content: &str) -> String {
     let path = place.path(name);
     fs::write(&path, content).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();

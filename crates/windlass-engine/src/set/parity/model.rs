@@ -70,7 +70,10 @@ fn file_name(location: &[u8]) -> Option<&[u8]> {
 }
 
 /// The files with parity in these places.
-fn parity_files(storage: &dyn Storage, places: &[PathBuf]) -> Result<Vec<PathBuf>, EngineError> {
+pub(crate) fn parity_files(
+    storage: &dyn Storage,
+    places: &[PathBuf],
+) -> Result<Vec<PathBuf>, EngineError> {
     let mut found = Vec::new();
     for place in places {
         if is_place(storage, place) {

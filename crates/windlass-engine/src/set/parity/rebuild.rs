@@ -88,6 +88,12 @@ impl Rebuilder {
         self
     }
 
+    /// Whether something of a stripe is there.
+    pub(crate) fn is_there(&self, stripe: u16) -> bool {
+        let source = self.sources.get(usize::from(stripe));
+        source.is_some_and(|source| source.bytes.is_some())
+    }
+
     pub(crate) fn parity_paths(&self) -> &[PathBuf] {
         &self.parity_paths
     }

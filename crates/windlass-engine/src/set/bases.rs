@@ -1,10 +1,10 @@
 //! Finds the sets that a set builds on, down to the full one.
 //!
 //! A base is looked for where its stripes were when the set was written, beside the set's own
-//! stripes, and in the further places that the caller names. Its id and its root decide, not its
+//! devices, and in the further places that the caller names. Its id and its root decide, not its
 //! name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use windlass_media::{Base, SetId, StripeIndex};
@@ -57,13 +57,10 @@ impl Search<'_> {
         }
     }
 
-    /// The stripes of the base of `set`, and its files with parity. Those that lie beside each
-    /// other need not all be here.
+    /// The stripes of the base of `set`, and its files with parity, of which one may be all that is
+    /// left. Those that lie beside each other need not all be here.
     fn find(&self, set: &FoundSet, base: &Base) -> Result<Vec<PathBuf>, EngineError> {
-        let own = set
-            .stripes()
-            .iter()
-            .map(|stripe| stripe.location().to_owned());
+        let own = set.devices().into_iter();
         let further = self.further.iter().map(|place| place.join("any"));
         let beside: Vec<PathBuf> = own.chain(further).collect();
         let mut found = BTreeMap::new();
@@ -72,21 +69,31 @@ impl Search<'_> {
             self.keep(path, base.set, &mut found);
         }
         let mut places: Vec<&Path> = beside.iter().filter_map(|path| path.parent()).collect();
-        places.dedup();
+        let mut seen = BTreeSet::new();
+        places.retain(|place| seen.insert(*place));
+        let stripes = base.locations.len();
+        // Files with parity have the numbers behind those of the stripes.
+        let is_whole = |found: &BTreeMap<StripeIndex, PathBuf>| {
+            let indexes = found.keys().map(|index| usize::from(index.0));
+            indexes.filter(|index| *index < stripes).count() == stripes
+        };
         for place in places {
             let place = match place.as_os_str().is_empty() {
                 true => Path::new("."),
                 false => place,
             };
             let is_place = matches!(self.storage.look(place), Ok(Lies::Place));
-            if is_place && found.len() < base.locations.len() {
+            if is_place && !is_whole(&found) {
                 let mut keep = |file: PlaceFile| self.keep(file.location, base.set, &mut found);
                 self.storage.list(place, &mut keep)?;
             }
         }
         if !found.is_empty() {
-            let parities = self.parities((base.set, found.values()), &beside);
-            return Ok(found.into_values().chain(parities).collect());
+            let mut found: Vec<_> = found.into_values().collect();
+            let mut parities = self.parities((base.set, &found), &beside);
+            parities.retain(|path| !found.contains(path));
+            found.append(&mut parities);
+            return Ok(found);
         }
         let location = base.locations.first();
         let location = location.map(|path| String::from_utf8_lossy(path).into_owned());
@@ -97,14 +104,13 @@ impl Search<'_> {
         })
     }
 
-    /// The files with parity of a set of which these stripes were found.
-    fn parities<'p>(
-        &self,
-        (set, mut stripes): (SetId, impl Iterator<Item = &'p PathBuf>),
-        beside: &[PathBuf],
-    ) -> Vec<PathBuf> {
-        let header = stripes.find_map(|path| peek_header(self.storage, path));
-        let locations = header.map(|header| header.parities).unwrap_or_default();
+    /// The files with parity of a set of which these devices were found.
+    fn parities(&self, (set, devices): (SetId, &[PathBuf]), beside: &[PathBuf]) -> Vec<PathBuf> {
+        let said = |path: &PathBuf| match peek_header(self.storage, path) {
+            Some(header) => Some(header.parities),
+            None => Some(parity_header(self.storage, path).ok()?.0.parities),
+        };
+        let locations = devices.iter().find_map(said).unwrap_or_default();
         let may_be = locations.iter();
         let may_be = may_be.flat_map(|location| where_it_may_be(beside, location));
         let is_of_set = |path: &PathBuf| {

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
 use std::fs;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
@@ -92,4 +93,49 @@ fn a_key_opens_a_set_that_was_moved_and_lost_a_device() {
     let disks = moved(&disks);
     empty(&disks[1]);
     ends(&words(&["key", "check", "--key", &own], &disks), 0);
+}
+
+#[test]
+fn a_base_of_which_only_parity_is_left_is_rebuilt() {
+    let (place, disks) = place();
+    let disks = &disks[..2];
+    back_up(&place, disks, &[]);
+    let base = devices(disks);
+    place.ledger.commit(21, 40);
+    back_up(&place, disks, &["--type", "incr"]);
+    let newest = devices(&disks[..1]);
+    let newest = newest.iter().find(|path| **path != base[0]).unwrap();
+    let (code, whole, said) = restored(&place, disks);
+    assert_eq!(code, Some(0), "{said}");
+    fs::remove_file(&base[0]).unwrap();
+    // One stripe leads to its own parity, and that of the base lies beside it.
+    let stripe = [newest.to_str().unwrap().to_owned()];
+    for places in [&stripe[..], disks] {
+        let (code, found, said) = restored(&place, places);
+        assert_eq!((code, found == whole), (Some(3), true), "{said}");
+    }
+    let disks = moved(disks);
+    let (code, found, said) = restored(&place, &disks);
+    assert_eq!((code, found == whole), (Some(3), true), "{said}");
+    let (code, sets) = info(&["info"], &disks);
+    assert_eq!((code, sets.len()), (3, 2), "{sets:?}");
+    assert!(sets.iter().all(|set| set["restorable"] == true), "{sets:?}");
+}
+
+#[test]
+fn a_base_that_lost_more_devices_than_it_has_parity_is_refused() {
+    let (place, disks) = place();
+    back_up(&place, &disks, &[]);
+    let base = devices(&disks);
+    place.ledger.commit(21, 40);
+    back_up(&place, &disks, &["--type", "incr"]);
+    let disks = moved(&disks);
+    let names = base[..2].iter().map(|path| path.file_name().unwrap());
+    let names: Vec<_> = names.map(|name| name.to_str().unwrap()).collect();
+    for (disk, name) in disks.iter().zip(&names) {
+        fs::remove_file(PathBuf::from(disk).join(name)).unwrap();
+    }
+    let (code, found, said) = restored(&place, &disks);
+    assert_eq!((code, found.is_empty()), (Some(4), true), "{said}");
+    assert!(names.iter().all(|name| said.contains(name)), "{said}");
 }

@@ -33,6 +33,7 @@ mod foretold;
 mod forged;
 mod glance;
 mod golden_places;
+mod golden_repository;
 mod history;
 mod hold;
 mod hooks;

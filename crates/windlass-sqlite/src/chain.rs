@@ -18,11 +18,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use windlass_engine::{EngineError, OpenSet, Pages, ReadAt};
-use windlass_media::{BackupType, Base, FileKind, FileNo, Inherited, InheritedFiles};
+use windlass_media::{BackupType, Base, FileKind, FileNo, Inherited, InheritedFiles, fitted};
 
 use crate::facts::{DatabaseFacts, KIND};
 use crate::page_hashes::BaseHashes;
 use crate::standing::Standing;
+
+/// How much is read at once of what is checked.
+const CHECK_BYTES: u64 = 1 << 20;
 
 /// An earlier set on which a backup can build.
 #[derive(Clone, Debug)]
@@ -77,6 +80,23 @@ impl ChainBase {
     /// The set.
     pub fn set_id(&self) -> windlass_media::SetId {
         self.base.set
+    }
+
+    /// Reads what a backup compares with: the hashes, which are short, or all pages of a set
+    /// without hashes. Damage that was found later would end every backup on this base. The error
+    /// says what cannot be read.
+    pub fn check(&self) -> Result<(), String> {
+        let (what, read) = match &self.hashes {
+            Some(hashes) => {
+                let (content, bytes) = hashes.content();
+                ("the hashes of its pages", read_through(content, bytes))
+            }
+            None => {
+                let content = self.content.as_ref();
+                ("its pages", read_through(content, self.bytes))
+            }
+        };
+        read.map_err(|error| format!("{what} cannot be read: {error}"))
     }
 
     /// The ids of the set and of those below it.
@@ -157,6 +177,19 @@ fn unread(path: PathBuf, offset: u64, source: std::io::Error) -> EngineError {
     }
 }
 
+/// Reads so many bytes, and keeps none.
+fn read_through(content: &dyn ReadAt, bytes: u64) -> std::io::Result<()> {
+    let mut part = vec![0; fitted::<usize, u64>(bytes.min(CHECK_BYTES))];
+    let mut at = 0;
+    while at < bytes {
+        let length = (bytes - at).min(CHECK_BYTES);
+        let part = &mut part[..fitted::<usize, u64>(length)];
+        content.read_exact_at(at, part)?;
+        at += length;
+    }
+    Ok(())
+}
+
 /// The whole pages that are the same in both.
 fn same(before: &[u8], now: &[u8], page_bytes: usize) -> Vec<Range<usize>> {
     let pairs = before
@@ -170,6 +203,33 @@ fn same(before: &[u8], now: &[u8], page_bytes: usize) -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Bytes of which one cannot be read.
+    #[derive(Debug)]
+    struct Damaged(u64);
+
+    impl ReadAt for Damaged {
+        fn length(&self) -> std::io::Result<u64> {
+            Ok(3 * CHECK_BYTES)
+        }
+
+        fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<usize> {
+            match (offset..offset + into.len() as u64).contains(&self.0) {
+                true => Err(std::io::ErrorKind::InvalidData.into()),
+                false => Ok(into.len()),
+            }
+        }
+    }
+
+    #[test]
+    fn damage_anywhere_is_found_before_a_backup_builds_on_it() {
+        let bytes = 2 * CHECK_BYTES + 77;
+        for at in [0, CHECK_BYTES - 1, CHECK_BYTES, bytes - 1] {
+            assert!(read_through(&Damaged(at), bytes).is_err(), "{at}");
+        }
+        read_through(&Damaged(bytes), bytes).unwrap();
+        read_through(&Damaged(0), 0).unwrap();
+    }
 
     #[test]
     fn only_whole_pages_that_are_the_same_are_left_out() {

@@ -106,6 +106,11 @@ impl BaseHashes {
         Ok(pages.collect())
     }
 
+    /// The file, and how long it is.
+    pub(crate) fn content(&self) -> (&dyn ReadAt, u64) {
+        (self.content.as_ref(), place_of(self.pages))
+    }
+
     /// What people call the file.
     pub(crate) fn name(&self) -> std::path::PathBuf {
         self.content.name().unwrap_or_default()

@@ -120,7 +120,9 @@ impl BaseSearch<'_> {
             let source = ImageSource::new(Arc::clone(&image) as Arc<dyn Image>);
             let content = |file| source.bytes_of(file);
             let base = windlass_sqlite::ChainBase::of_set(set, content, unlisted);
-            base.map_err(str::to_owned)
+            let base = base.map_err(str::to_owned)?;
+            base.check()?;
+            Ok(base)
         };
         self.base(is_of, take, outputs)
     }

@@ -191,7 +191,7 @@ impl Cleaner<'_> {
         keys: &StripeKeys,
     ) -> Result<Option<CleanedUp>, ObjectError> {
         let name = self.place.join(&marker.name);
-        if self.is_named(&name, keys)? {
+        if is_named(&self.bucket, &name.key, keys)? {
             return match self.delete_markers(keys) {
                 // It costs nothing, and its set is whole.
                 Err(error) if error.fault() == Some(Fault::Denied) => Ok(None),
@@ -226,14 +226,6 @@ impl Cleaner<'_> {
         }
     }
 
-    /// Whether the stripe has its name already.
-    fn is_named(&self, name: &Location, keys: &StripeKeys) -> Result<bool, ObjectError> {
-        let limit = windlass_engine::media::NAME_OBJECT_BYTES_MAX as u64;
-        let got = self.bucket.wait(self.bucket.get(&name.key, limit))?;
-        let found = got.and_then(|got| NameObject::decode(&got.bytes).ok());
-        Ok(found.is_some_and(|found| found.key == keys.data))
-    }
-
     /// The header of the stripe, or why it cannot be told.
     fn header(&self, keys: &StripeKeys) -> Result<Result<StripeHeader, String>, ObjectError> {
         let head = self.head(&below(&self.place, &keys.data))?;
@@ -264,7 +256,7 @@ impl Cleaner<'_> {
         let (place, _) = at.split();
         let bucket = self.buckets.bucket(&at)?;
         let keys = StripeKeys::new(&set, index);
-        if bucket.wait(bucket.head(&at.key))?.is_some() {
+        if is_named(&bucket, &at.key, &keys)? {
             return Ok(Stripe::Sealed);
         }
         let seal = below(&place, &keys.seal);
@@ -371,6 +363,14 @@ impl Cleaner<'_> {
         let key = below(&self.place, key);
         self.bucket.wait(self.bucket.delete(&key))
     }
+}
+
+/// Whether a stripe has its name already. Something else may have it.
+fn is_named(bucket: &Bucket, name: &str, keys: &StripeKeys) -> Result<bool, ObjectError> {
+    let limit = windlass_engine::media::NAME_OBJECT_BYTES_MAX as u64;
+    let got = bucket.wait(bucket.get(name, limit))?;
+    let found = got.and_then(|got| NameObject::decode(&got.bytes).ok());
+    Ok(found.is_some_and(|found| found.key == keys.data))
 }
 
 /// What is known of a stripe that is a file of this machine.

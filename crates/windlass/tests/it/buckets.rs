@@ -352,6 +352,41 @@ fn a_run_killed_at_any_step_leaves_a_set_or_nothing() {
     assert_eq!(shop.server.uploads(), 0, "no part of an upload is left");
 }
 
+/// Only the name that the stripe itself got says that it is sealed.
+#[test]
+fn what_has_the_name_of_a_stripe_does_not_seal_it() {
+    let shop = Shop::new();
+    let database = shop.database(12_000);
+    let night = place("night");
+    let names = ["first.windlass", "second.windlass"];
+    let [first, second] = names.map(|name| place(&format!("night/{name}")));
+    // One of the two stripes gets its seal.
+    shop.proxy.rule(Asked::Seal, (1, 1), Evil::KillBefore);
+    let mut run = shop.spawn(&["backup", &database, "--to", &first, "--to", &second]);
+    shop.proxy.victim(run.id());
+    assert_eq!(run.wait().unwrap().code(), None);
+    shop.proxy.reset();
+    // The proxy may still pass on what the killed one sent.
+    let seals = loop {
+        let mut seals = shop.server.keys();
+        seals.retain(|key| key.ends_with(".seal"));
+        if !seals.is_empty() {
+            break seals;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!(seals.len(), 1, "{seals:?}");
+    let sealed = usize::from(seals[0].ends_with("/1.seal"));
+    let at = |index: usize| shop.server.objects().join("night").join(names[index]);
+    write(at(1 - sealed), "somebody else's").unwrap();
+    shop.done(&["backup", &database, "--to", &night]);
+    assert!(!at(sealed).exists(), "half a set has a name");
+    assert_eq!(read(at(1 - sealed)).unwrap(), b"somebody else's");
+    let mut left = shop.server.keys();
+    left.retain(|key| key == &seals[0]);
+    assert_eq!(left, [""; 0]);
+}
+
 #[test]
 fn a_marker_that_cannot_be_read_hides_no_other() {
     let shop = Shop::new();

@@ -258,7 +258,7 @@ fn a_delta_that_is_killed_starts_no_server_and_can_be_repeated() {
     }
     // strace counts the calls of each thread, so it depends on the machine which of the higher
     // numbers are reached.
-    assert!(kills > 8, "only {kills} kills");
+    assert!(kills > 4, "only {kills} kills");
 }
 
 impl Restored {

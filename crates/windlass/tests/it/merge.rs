@@ -159,7 +159,7 @@ fn a_merge_that_is_killed_leaves_nothing_that_looks_whole() {
         }
     }
     // strace counts the calls of each thread, so it depends on the machine how many there are.
-    assert!(kills > 8, "only {kills} kills");
+    assert!(kills > 4, "only {kills} kills");
     // The next one removes what the killed ones left.
     let merged = merge(&[&sets_place, "--to", &sets_place]);
     assert!(restored(&place, &id(&merged)) == whole);

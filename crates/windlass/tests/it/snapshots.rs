@@ -3,7 +3,6 @@
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::Value;
 use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec};
@@ -134,11 +133,9 @@ pub fn killed_at(
         for number in 1..CALLS_MAX {
             before();
             let inject = format!("inject={call}:signal=KILL:when={number}");
-            let mut strace = Command::new("strace");
+            let mut strace = around("strace");
             strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &inject]);
             strace.arg(env!("CARGO_BIN_EXE_windlass")).args(words);
-            let strace = strace.env("WINDLASS_CONFIG", "/dev/null");
-            let strace = strace.env("WINDLASS_STATE_DIR", "/nonexistent/windlass");
             let status = strace.output().unwrap().status;
             after(&format!("{call} {number}"));
             if status.success() {
@@ -147,7 +144,8 @@ pub fn killed_at(
             kills += 1;
         }
     }
-    assert!(kills > 10, "only {kills} kills");
+    // Without a history there are fewer calls.
+    assert!(kills > 4, "only {kills} kills");
 }
 
 /// What the database's snapshots are after a kill: each that is listed as kept can be read.

@@ -90,13 +90,12 @@ pub fn signal(child: &std::process::Child, name: &str) {
 /// itself.
 pub fn killed_at((call, number): (&str, u32), words: &[&str]) -> bool {
     let plain = command();
-    let mut traced = Command::new("strace");
+    let mut traced = around("strace");
     let only = format!("trace={call}");
     let kill = format!("inject={call}:signal=KILL:when={number}");
     traced.args(["-f", "-qq", "-o", "/dev/null", "-e", &only, "-e", &kill]);
     traced.arg(plain.get_program()).args(plain.get_args());
-    traced.args(words).env("WINDLASS_CONFIG", "/dev/null");
-    let output = traced.output().unwrap();
+    let output = traced.args(words).output().unwrap();
     match output.status.code() {
         Some(0) => false,
         None | Some(137) => true,

@@ -13,7 +13,8 @@
 //! - Nothing runs on the data directory from the first change to the last. While pg_control is
 //!   aside, no server starts on it.
 //! - What is overwritten is durable before the first byte of it is overwritten. It is enough to
-//!   undo a revert that was cut off; the snapshot is not needed for that.
+//!   undo a revert that was cut off; the snapshot is not needed for that. A note beside pg_control
+//!   says where it is, so nobody takes a cluster for unchanged because it is not found.
 //! - pg_control of the target gets its name when everything else is durable. From then on the
 //!   revert can only be finished.
 //! - If the server that ran does not run afterwards, the error or the outcome says so.
@@ -116,8 +117,14 @@ impl ClusterBack {
 
     /// Finishes or undoes a revert that was cut off. `None` if there is none.
     pub fn settle(&self, place: &Place) -> Result<Option<Settled>, SnapshotError> {
+        let was_there = place.home().is_dir();
         let _alone = place.lock()?;
-        self.settle_alone(place)
+        let settled = self.settle_alone(place);
+        if settled.is_err() && !was_there {
+            // Whoever moves the directory back would move it into this one.
+            place.remove_if_empty();
+        }
+        settled
     }
 
     /// Makes the cluster what its snapshot is, or what it was before that. The server is stopped,
@@ -267,6 +274,7 @@ impl ClusterBack {
         if is_alike && target.needs_nothing_of_log(&self.data, control)? {
             return Ok(None);
         }
+        settling::note_overwriting(&self.data, pending)?;
         progress.set_phase("writing pages");
         writing.shape(&version, target.tree())?;
         let mut reverted = writing.write(&kept, target, cancel)?;

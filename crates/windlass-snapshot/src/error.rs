@@ -69,6 +69,12 @@ pub enum SnapshotError {
         /// The directory.
         path: PathBuf,
     },
+    /// A revert was cut off while it overwrote the cluster, and what it kept is not found.
+    #[error("what a revert overwrote that was cut off was kept in {}, which is not there", path.display())]
+    KeptElsewhere {
+        /// Where it was.
+        path: PathBuf,
+    },
     /// Not all snapshots could be looked at when the command began.
     #[error("not all snapshots of the database could be seen: {what}")]
     Unseen {

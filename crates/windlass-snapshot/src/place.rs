@@ -350,7 +350,7 @@ impl Place {
     }
 
     /// Removes the directory of the place if nothing is in it. Call it under the lock.
-    fn remove_if_empty(&self) {
+    pub(crate) fn remove_if_empty(&self) {
         self.forget_numbers();
         // A directory that is not empty stays, and so does one that cannot be removed: it does no
         // harm.

@@ -1,17 +1,27 @@
 //! The two ends of a revert of a cluster: finished, or undone. Each can be cut off and begun again.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use windlass_engine::durable;
+use windlass_engine::{durable, read_regular_at_most};
 use windlass_postgres::Control;
 
 use super::kept::{self, Kept};
 use super::writing::Writing;
 use super::{ASIDE, ClusterBack, LABEL, Settled, log, tree};
+use crate::cluster::PRIVATE_MODE;
 use crate::error::{Doing, SnapshotError};
 use crate::hook::{self, Keeper};
 use crate::overwritten;
 use crate::place::{Entry, Place};
+
+/// Says that a revert overwrites the cluster, and where it keeps what was there. It comes before the
+/// first page is overwritten, and goes when what was kept is not needed any more. Its name begins
+/// as that of pg_control, so no revert takes it for a file of the cluster.
+const OVERWRITES: &str = "global/pg_control.windlass-revert-overwrites";
+/// No path is longer.
+const PATH_BYTES_MAX: u64 = 4096;
 
 impl ClusterBack {
     pub(super) fn settle_alone(&self, place: &Place) -> Result<Option<Settled>, SnapshotError> {
@@ -22,6 +32,7 @@ impl ClusterBack {
             pending
                 .iter()
                 .try_for_each(|path| overwritten::discard(path))?;
+            forget_overwriting(&self.data)?;
             return Ok(None);
         }
         let pending = pending.first().map(PathBuf::as_path);
@@ -33,7 +44,9 @@ impl ClusterBack {
 
     /// Recovers, and makes what was overwritten the undo of its snapshot.
     pub(super) fn finish(&self, pending: Option<&Path>) -> Result<(), SnapshotError> {
-        if let Some(pending) = pending.filter(|pending| pending.is_dir()) {
+        let pending = pending.filter(|pending| pending.is_dir());
+        check_kept(&self.data, pending.is_some())?;
+        if let Some(pending) = pending {
             if !self.is_recovered()? {
                 self.server.recover(&pending.join("recovery.log"))?;
             }
@@ -41,6 +54,8 @@ impl ClusterBack {
             log::return_unarchived(&self.data, pending)?;
             log::forget_summaries(pending)?;
             tree::sync_all(&self.data)?;
+            // Killed here, this begins again. Behind the next line it would find nothing kept.
+            forget_overwriting(&self.data)?;
             kept::finish(pending)?;
         }
         let aside = self.data.join(ASIDE);
@@ -72,9 +87,13 @@ impl ClusterBack {
             path: aside.clone(),
             what: "it is no pg_control",
         })?;
-        if let Some(pending) = pending.filter(|pending| pending.is_dir()) {
+        let pending = pending.filter(|pending| pending.is_dir());
+        let kept = pending.map(|pending| Kept::open(pending, control.block_bytes));
+        let kept = kept.transpose()?.flatten();
+        check_kept(&self.data, kept.is_some())?;
+        if let Some(pending) = pending {
             // Without a complete list of what differs, nothing was changed.
-            if let Some(kept) = Kept::open(pending, control.block_bytes)? {
+            if let Some(kept) = kept {
                 let version = tree::version_directory(&self.data, &control)?;
                 let keeper = Keeper::open(&self.data)?;
                 let mut writing = Writing::new(&self.data, keeper, control.block_bytes);
@@ -87,6 +106,7 @@ impl ClusterBack {
                 }
                 self.server.end_recovery()?;
                 tree::sync_all(&self.data)?;
+                forget_overwriting(&self.data)?;
             }
             match Keeper::open(&self.data)? {
                 Some(keeper) => keeper.note_control(&bytes)?,
@@ -98,6 +118,41 @@ impl ClusterBack {
         pending.map_or(Ok(()), overwritten::discard)?;
         durable::rename(&aside, &at).doing("rename", &aside)
     }
+}
+
+/// Says that the cluster is overwritten from now on, and where what was there is kept.
+pub(super) fn note_overwriting(data: &Path, pending: &Path) -> Result<(), SnapshotError> {
+    let path = data.join(OVERWRITES);
+    let bytes = pending.as_os_str().as_bytes();
+    durable::write(&path, bytes, PRIVATE_MODE).doing("write", &path)
+}
+
+fn forget_overwriting(data: &Path) -> Result<(), SnapshotError> {
+    if !is_overwriting(data)? {
+        return Ok(());
+    }
+    let path = data.join(OVERWRITES);
+    std::fs::remove_file(&path).doing("remove", &path)?;
+    durable::sync_parent(&path).doing("sync the directory of", &path)
+}
+
+fn is_overwriting(data: &Path) -> Result<bool, SnapshotError> {
+    let path = data.join(OVERWRITES);
+    let found = durable::if_there(path.symlink_metadata());
+    Ok(found.doing("inspect", &path)?.is_some())
+}
+
+/// Fails if the cluster was overwritten and what was there is not found: the directory that has it
+/// may have been moved by hand, and nobody notes where copies and clones are.
+fn check_kept(data: &Path, is_found: bool) -> Result<(), SnapshotError> {
+    let path = data.join(OVERWRITES);
+    if is_found || !is_overwriting(data)? {
+        return Ok(());
+    }
+    let bytes = read_regular_at_most(&path, PATH_BYTES_MAX).doing("read", &path)?;
+    Err(SnapshotError::KeptElsewhere {
+        path: PathBuf::from(OsStr::from_bytes(&bytes)),
+    })
 }
 
 /// What reverts that were cut off have kept. There is one at most while pg_control is aside. Then
@@ -161,5 +216,23 @@ mod tests {
         let pending = snapshot.join(kept::PENDING);
         std::fs::create_dir(&pending).unwrap();
         assert_eq!(pending_of(&place, true).unwrap(), [pending]);
+    }
+
+    /// The place of copies and clones is noted nowhere, and pg_control would get its name back over
+    /// pages that were overwritten.
+    #[test]
+    fn a_revert_that_overwrote_something_waits_for_what_it_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let (data, pending) = (directory.path(), Path::new("/moved/then/before.pending"));
+        std::fs::create_dir(data.join("global")).unwrap();
+        check_kept(data, false).unwrap();
+        note_overwriting(data, pending).unwrap();
+        check_kept(data, true).unwrap();
+        let error = check_kept(data, false).unwrap_err();
+        let is_named = matches!(&error, SnapshotError::KeptElsewhere { path } if path == pending);
+        assert!(is_named, "{error}");
+        forget_overwriting(data).unwrap();
+        check_kept(data, false).unwrap();
+        forget_overwriting(data).unwrap();
     }
 }

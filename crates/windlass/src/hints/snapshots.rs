@@ -84,6 +84,11 @@ fn of_states(error: &SnapshotError) -> Option<String> {
             "A revert was cut off, and what it overwrote may be in that directory. Bring it back, \
              and type the command again."
         }
+        SnapshotError::KeptElsewhere { .. } => {
+            "Pages of the cluster are overwritten, and only that directory can bring them back. \
+             Move the directory of the snapshots back to where it was, beside the data directory, \
+             and type the command again. Do not rename pg_control."
+        }
         SnapshotError::Unseen { .. } => "Type the command again.",
         SnapshotError::Beside { .. } => {
             "SQLite would write it into the file that is put back. It may hold the last \

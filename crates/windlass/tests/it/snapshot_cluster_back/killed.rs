@@ -12,24 +12,26 @@ use crate::snapshot_hook::run;
 use crate::support::text;
 
 /// Calls at whose entry Windlass is killed: the call, and which one of its kind.
-const KILLS: [(&str, u32); 12] = [
+const KILLS: [(&str, u32); 13] = [
     // pg_control goes aside. What is kept is begun, and complete.
     ("rename", 1),
     ("mkdir", 2),
     ("rename", 4),
+    // The note that the cluster is overwritten from now on.
+    ("rename", 5),
     // Pages and lengths; the first and a later one.
     ("pwrite64", 1),
     ("pwrite64", 40),
     ("ftruncate", 1),
     // The log goes. pg_control of the target comes.
     ("renameat", 2),
-    ("rename", 9),
+    ("rename", 10),
     // The server recovers: PostgreSQL is asked for its directory three times before. The settings
     // and what was kept get their places.
     ("wait4", 4),
-    ("rename", 10),
-    ("syncfs", 2),
     ("rename", 11),
+    ("syncfs", 2),
+    ("rename", 12),
 ];
 
 /// The same where the controller keeps pages for other snapshots, and where files share blocks.
@@ -191,6 +193,38 @@ fn a_killed_revert_waits_for_the_disk_of_its_snapshot() {
     assert!(!control.exists());
     let told = subject.windlass(&["snapshot", "drop", &data, "then"]);
     assert!(told.contains("undid a revert that was cut off"), "{told}");
+    subject.cluster.run();
+    assert_eq!(subject.rows(), after);
+}
+
+/// Nobody notes where the place of a copy is. If it was moved by hand, nothing may say that the
+/// revert changed nothing.
+#[test]
+fn a_killed_revert_waits_for_the_place_of_its_snapshots_that_was_moved_by_hand() {
+    let mut subject = Subject::new(None, false);
+    let (conninfo, data) = (subject.cluster.conninfo(), subject.data());
+    subject.windlass(&["snapshot", "create", &conninfo, "then", "--method", "copy"]);
+    subject.change();
+    let after = subject.rows();
+    subject.cluster.stop("fast");
+    let word = format!("{data}@then");
+    subject.kill_at("syncfs", &["snapshot", "revert", &word, "--yes"]);
+    let control = Path::new(&data).join("global/pg_control");
+    assert!(!control.exists());
+    let home = Place::beside(Path::new(&data)).unwrap().home().to_owned();
+    let moved = home.with_extension("moved");
+    std::fs::rename(&home, &moved).unwrap();
+    let said = run(&subject.scratch, 1, &["snapshot", "list", &data]);
+    let kept = home.join("then").display().to_string();
+    assert!(said.contains(&kept), "{said}");
+    assert!(said.contains("which is not there"), "{said}");
+    assert!(!control.exists());
+    assert!(!home.exists(), "it would be moved into this one");
+    std::fs::rename(&moved, &home).unwrap();
+    let said = settled(&subject);
+    assert!(said.contains("undid a revert that was cut off"), "{said}");
+    let note = Path::new(&data).join("global/pg_control.windlass-revert-overwrites");
+    assert!(!note.exists());
     subject.cluster.run();
     assert_eq!(subject.rows(), after);
 }

@@ -30,7 +30,6 @@ mod target;
 mod tree;
 mod writing;
 
-use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -55,7 +54,6 @@ const ASIDE: &str = "global/pg_control.windlass-revert-under-way";
 const STANDBY: &str = "standby.signal";
 /// A server with this file is to become another state by itself. A revert makes one of its own.
 const RECOVERY: &str = "recovery.signal";
-const LABEL: &str = "backup_label";
 
 /// What became of a revert that was cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -282,7 +280,7 @@ impl ClusterBack {
         log::take(&self.data, pending)?;
         target.put_log(&self.data, pending)?;
         if let Some(label) = target.label()? {
-            let path = self.data.join(LABEL);
+            let path = self.data.join(tree::LABEL);
             durable::write(&path, &label, PRIVATE_MODE).doing("write", &path)?;
         }
         // A server refuses to recover a minimal log to a new timeline, and to archive it.
@@ -309,11 +307,4 @@ impl ClusterBack {
     fn control(&self) -> PathBuf {
         self.data.join(CONTROL_PATH)
     }
-}
-
-/// A file of the cluster, to be read and written.
-fn open_to_write(path: &Path) -> Result<std::fs::File, SnapshotError> {
-    let mut options = OpenOptions::new();
-    let opened = options.read(true).write(true).open(path);
-    opened.doing("open", path)
 }

@@ -8,17 +8,18 @@ use windlass_engine::{durable, read_regular_at_most};
 use windlass_postgres::Control;
 
 use super::kept::{self, Kept};
+use super::tree::{self, LABEL};
 use super::writing::Writing;
-use super::{ASIDE, ClusterBack, LABEL, Settled, log, tree};
+use super::{ASIDE, ClusterBack, Settled, log};
 use crate::cluster::PRIVATE_MODE;
 use crate::error::{Doing, SnapshotError};
 use crate::hook::{self, Keeper};
 use crate::overwritten;
 use crate::place::{Entry, Place};
 
-/// Says that a revert overwrites the cluster, and where it keeps what was there. It comes before the
-/// first page is overwritten, and goes when what was kept is not needed any more. Its name begins
-/// as that of pg_control, so no revert takes it for a file of the cluster.
+/// Says that a revert overwrites the cluster, and where it keeps what was there. It comes before
+/// the first page is overwritten, and goes when what was kept is not needed any more. Its name
+/// begins as that of pg_control, so no revert takes it for a file of the cluster.
 const OVERWRITES: &str = "global/pg_control.windlass-revert-overwrites";
 /// No path is longer.
 const PATH_BYTES_MAX: u64 = 4096;

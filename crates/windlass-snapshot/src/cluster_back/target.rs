@@ -12,8 +12,8 @@ use windlass_image::Image;
 use windlass_postgres::{Control, DatabaseFacts};
 
 use super::kept::Kept;
-use super::tree::{self, LOG, Tree};
-use super::{LABEL, descent, log};
+use super::tree::{self, LABEL, LOG, Tree};
+use super::{descent, log};
 use crate::cluster::CONTROL_PATH;
 use crate::error::{Doing, SnapshotError};
 use crate::hook::{self, HookImage};

@@ -35,6 +35,7 @@ const DIRECTORIES: [&str; 9] = [
 ];
 const TABLESPACES: &[u8] = b"pg_tblspc";
 pub(super) const LOG: &str = "pg_wal";
+pub(super) const LABEL: &str = "backup_label";
 
 /// The name of a cluster's directory in each of its tablespaces.
 pub(super) fn version_directory(data: &Path, control: &Control) -> Result<String, SnapshotError> {

@@ -3,7 +3,7 @@
 //! Only the second pass writes, and only pages that the first one has kept, or that lie behind the
 //! end of what there was. So the time of the second follows what differs.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -15,7 +15,6 @@ use windlass_postgres::Control;
 use windlass_sqlite::SharedExtents;
 
 use super::kept::{self, Kept, Pages};
-use super::open_to_write;
 use super::target::{Part, Target};
 use super::tree::{self, Tree};
 use crate::behind::{BLOCK_BYTES, Behind, Block};
@@ -318,6 +317,13 @@ impl<'a> Writing<'a> {
     fn offset(&self, page: u32) -> u64 {
         u64::from(page) * u64::from(self.page_bytes)
     }
+}
+
+/// A file of the cluster, to be read and written.
+fn open_to_write(path: &Path) -> Result<File, SnapshotError> {
+    let mut options = OpenOptions::new();
+    let opened = options.read(true).write(true).open(path);
+    opened.doing("open", path)
 }
 
 /// Reads as many bytes as there are. The others are zeros.

@@ -191,10 +191,6 @@ impl Mountable {
 
     fn snapshot(snapshot: &SnapshotImage) -> Result<Self, OperationError> {
         Held::check_links(snapshot.files())?;
-        let path = snapshot.snapshot().path();
-        let mut outputs = outputs::outputs();
-        let what = format!("{} belongs to a snapshot", path.display());
-        outputs.protect_directory(path, &what)?;
         Ok(Self {
             title: snapshot.title(),
             name: format!("windlass:{}", snapshot.snapshot().record().name),
@@ -203,7 +199,7 @@ impl Mountable {
             image: Arc::clone(snapshot.image()),
             set: None,
             owner: owner(snapshot.facts()),
-            outputs,
+            outputs: outputs::outputs(),
             recovered: None,
         })
     }

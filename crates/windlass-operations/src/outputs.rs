@@ -37,6 +37,7 @@ pub const CONFIGURATION: OutputKind = OutputKind {
 pub fn outputs() -> Outputs {
     Outputs::new()
         .guarded_by(windlass_sqlite::side_file_of)
+        .guarded_by(windlass_snapshot::snapshot_around)
         .guarded_by(windlass_postgres::cluster_around)
 }
 
@@ -46,7 +47,15 @@ pub fn outputs() -> Outputs {
 pub fn of_files() -> Outputs {
     Outputs::new()
         .guarded_by(windlass_sqlite::side_file_of)
+        .guarded_by(windlass_snapshot::snapshot_around)
         .guarded_by(windlass_postgres::running_cluster_around)
+}
+
+/// Outputs of a command that makes a cluster that is there into another one. Nothing guards that
+/// cluster, but a snapshot is none.
+pub(crate) fn over_cluster(outputs: Outputs) -> Outputs {
+    let outputs = outputs.unguarded();
+    outputs.guarded_by(windlass_snapshot::snapshot_around)
 }
 
 /// Outputs of a command that reads a set. The log beside it is no place for them.

@@ -58,7 +58,7 @@ pub use method::Method;
 pub use name::SnapshotName;
 pub use obstacle::Obstacle;
 pub use overwritten::UndoNumber;
-pub use place::{Entry, Place, Reserved};
+pub use place::{Entry, Place, Reserved, snapshot_around};
 pub use put_back::{check_left_open, put_back};
 pub use record::{Record, Source, State, Step, Survives};
 pub use revert::{Back, Reverted, revert, settle};

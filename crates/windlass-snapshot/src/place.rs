@@ -10,6 +10,7 @@
 //! Locking: the directory of the place is locked while a name is given or taken away. Content is
 //! made and read under the lock of the snapshot alone (`directory.rs`).
 
+mod around;
 mod before;
 mod beside;
 mod leftover;
@@ -28,6 +29,7 @@ use crate::name::SnapshotName;
 use crate::record::Record;
 use crate::snapshot::Snapshot;
 use crate::undo::PENDING_STATE;
+pub use around::snapshot_around;
 use leftover::pending;
 
 /// How often a place is made again that somebody else removed in the same moment.

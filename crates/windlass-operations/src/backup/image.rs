@@ -141,12 +141,7 @@ impl FixedSource {
     /// What no output of the backup may be.
     pub(super) fn outputs(&self) -> Result<Outputs, OperationError> {
         match &self.of {
-            Of::Snapshot(_) => {
-                let mut outputs = outputs::outputs();
-                let what = format!("{} belongs to a snapshot", self.place().display());
-                outputs.protect_directory(&self.place(), &what)?;
-                Ok(outputs)
-            }
+            Of::Snapshot(_) => Ok(outputs::outputs()),
             Of::Chain(set) => outputs::of_set(set),
         }
     }

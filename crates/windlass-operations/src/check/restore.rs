@@ -73,7 +73,7 @@ pub fn check_restore(
     }
     let mut outputs = outputs::of_set(&set)?;
     if request.delta {
-        outputs = outputs.unguarded();
+        outputs = outputs::over_cluster(outputs);
     }
     for place in &into {
         if let Err(error) = outputs.check(place) {

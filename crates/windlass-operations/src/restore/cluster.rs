@@ -99,7 +99,7 @@ impl Job<'_, '_> {
             outputs::protect_log(&mut outputs, &log.place)?;
         }
         if plan.over.is_some() {
-            outputs = outputs.unguarded();
+            outputs = outputs::over_cluster(outputs);
             check_outside(set, log.map(|plan| plan.place.as_path()), plan)?;
         }
         // What a restore left that was cut off looks like a tablespace, and is no source.

@@ -28,6 +28,12 @@ pub(super) fn database_of(home: &Path) -> PathBuf {
     home.with_file_name(OsStr::from_bytes(name))
 }
 
+/// Whether a path has the name of such a directory.
+pub(super) fn is_home(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    name.len() > SUFFIX.len() && name.ends_with(SUFFIX.as_bytes())
+}
+
 /// Where a database was whose file is not there: also where a link leads.
 fn gone(database: &Path) -> Result<PathBuf> {
     let mut path = std::path::absolute(database)?;

@@ -107,6 +107,50 @@ fn mistakes_have_hints() {
     said(&["create", &database, "x", "--to", &inside], 1, "");
 }
 
+#[test]
+fn nothing_else_is_written_into_snapshots() {
+    let place = Place::new();
+    let (database, disk2) = (place.arg("shop.db"), place.arg("disk2"));
+    let copy = |name: &str, more: &[&str]| {
+        let words = ["snapshot", "create", &database, name, "--method", "copy"];
+        json(&[&words[..], more].concat()).0
+    };
+    assert_eq!(copy("one", &[]), 0);
+    assert_eq!(copy("two", &["--to", &disk2]), 0);
+    let (of_one, sets) = (format!("{database}@one"), place.arg("sets"));
+    assert_eq!(json(&["backup", &database, "--to", &sets]).0, 0);
+    let home = home(&place.path("shop.db"));
+    let shown = |path: &Path| path.to_str().unwrap().to_owned();
+    let inside = [home.clone(), home.join("one"), place.path("disk2/two")];
+    let refused = |words: &[&str]| {
+        let output = windlass(words);
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {printed}");
+        let is_said = ["belongs to a snapshot", "has the snapshots of a database"];
+        assert!(is_said.iter().any(|it| printed.contains(it)), "{printed}");
+    };
+    for at in &inside {
+        let (at, new) = (shown(at), shown(&at.join("new")));
+        refused(&["snapshot", "create", &database, "three", "--to", &at]);
+        refused(&["snapshot", "create", &database, "three", "--to", &new]);
+        for source in [&database, &of_one] {
+            refused(&["backup", source, "--to", &at]);
+            refused(&["backup", source, "--to", &format!("{new}.windlass")]);
+        }
+        refused(&["restore", &sets, "--into", &new]);
+        refused(&["extract", &of_one, "shop.db", "--into", &at]);
+        refused(&["extract", &sets, "shop.db", "--into", &new]);
+    }
+    // The set that a snapshot of another database keeps is no set to be overwritten.
+    let kept = shown(&place.path("disk2/two/snapshot.windlass"));
+    refused(&["backup", &of_one, "--to", &kept, "--overwrite"]);
+    for name in ["one", "two"] {
+        let snapshot = format!("{database}@{name}");
+        assert_eq!(windlass(&["verify", &snapshot]).status.code(), Some(0));
+    }
+    assert_eq!(listed(&database).len(), 2);
+}
+
 /// The calls at whose entry a process is killed. What happens between two of them changes nothing
 /// on the disk.
 const CALLS: [&str; 9] = [

@@ -153,22 +153,14 @@ fn a_damaged_index_block_fails_the_pages_only_it_tells_of() {
     }
 }
 
-/// One index block describes about 5,400 frames, so the patch is in another block than what it
-/// replaces.
+/// The patch is in another index block than what it replaces.
 #[test]
 fn a_file_whose_upper_layers_are_unknown_is_not_read() {
-    const FRAME: usize = 4096;
-    let tree: Tree = vec![("a".into(), text(6000 * FRAME, 1))];
+    let tree: Tree = vec![("a".into(), text(FRAMES * FRAME, 1))];
     let patch = text(FRAME, 77);
     let dir = tempfile::tempdir().unwrap();
-    let setup = Setup {
-        stripes: 1,
-        codec: Codec::None,
-        frame_bytes: FRAME,
-        transfer_bytes: 64 * 1024,
-        ..Setup::default()
-    };
-    back_up(&tree, &[(0, 0, patch.clone(), 1)], dir.path(), &setup);
+    let patches = [(0, 0, patch.clone(), 1)];
+    back_up(&tree, &patches, dir.path(), &Setup::many_frames());
     let image = open(dir.path());
     let directory = image.set().stripes()[0].directory();
     let [.., before, last] = directory else {

@@ -54,24 +54,15 @@ proptest! {
     }
 }
 
-/// One index block describes about 5,400 frames, so the last patch is in another block than the
-/// patch that it overlaps.
+/// The last patch is in another index block than the patch that it overlaps.
 #[test]
 fn upper_layers_that_overlap_in_two_index_blocks_are_refused_by_every_reader() {
-    const FRAME: usize = 4096;
-    let content = text(6000 * FRAME, 1);
+    let content = text(FRAMES * FRAME, 1);
     let tree: Tree = vec![("a".into(), content.clone())];
-    let setup = Setup {
-        stripes: 1,
-        codec: Codec::None,
-        frame_bytes: FRAME,
-        transfer_bytes: 64 * 1024,
-        ..Setup::default()
-    };
     for layer in [1, 2] {
         let dir = tempfile::tempdir().unwrap();
         let patches = [(0, 0, content.clone(), 1), (0, 0, text(FRAME, 2), layer)];
-        back_up(&tree, &patches, dir.path(), &setup);
+        back_up(&tree, &patches, dir.path(), &Setup::many_frames());
         let set = open_set(dir.path());
         assert!(set.stripes()[0].directory().len() > 2);
         let image = SetImage::open(Arc::clone(&set), &SetImageOptions::default()).unwrap();

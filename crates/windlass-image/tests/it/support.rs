@@ -42,6 +42,25 @@ impl Default for Setup {
     }
 }
 
+/// How long a frame is with [`Setup::many_frames`].
+pub const FRAME: usize = 4096;
+/// More frames than one index block describes: that is about 5,400.
+pub const FRAMES: usize = 6000;
+
+impl Setup {
+    /// One stripe of short frames, so that a file of [`FRAMES`] of them has two index blocks, and
+    /// what comes after it is in the second one.
+    pub fn many_frames() -> Self {
+        Self {
+            stripes: 1,
+            codec: Codec::None,
+            frame_bytes: FRAME,
+            transfer_bytes: 64 * 1024,
+            ..Self::default()
+        }
+    }
+}
+
 /// Pseudo-random numbers from a seed.
 pub struct Random(pub u64);
 

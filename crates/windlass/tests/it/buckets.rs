@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use windlass_testkit::bucket::{ACCESS_KEY, BUCKET, S3Server, SECRET_KEY};
 use windlass_testkit::evil::{Asked, Evil, Proxy};
 
-use crate::run::{command, text};
+use crate::run::{command, core_file_limit, text};
 
 /// A server with a bucket, a proxy in front of it, and a database.
 pub struct Shop {
@@ -113,6 +113,15 @@ impl Shop {
         let mut command = self.command(words);
         let null = std::process::Stdio::null;
         command.stdout(null()).stderr(null()).spawn().unwrap()
+    }
+
+    /// Runs a command, and kills it before the server gets its second request of this kind.
+    pub fn killed_before(&self, asked: Asked, words: &[&str]) {
+        self.proxy.rule(asked, (1, 1), Evil::KillBefore);
+        let mut run = self.spawn(words);
+        self.proxy.victim(run.id());
+        assert_eq!(run.wait().unwrap().code(), None);
+        self.proxy.reset();
     }
 
     /// Restores the newest set of a place, and compares it with the database.
@@ -361,11 +370,8 @@ fn what_has_the_name_of_a_stripe_does_not_seal_it() {
     let names = ["first.windlass", "second.windlass"];
     let [first, second] = names.map(|name| place(&format!("night/{name}")));
     // One of the two stripes gets its seal.
-    shop.proxy.rule(Asked::Seal, (1, 1), Evil::KillBefore);
-    let mut run = shop.spawn(&["backup", &database, "--to", &first, "--to", &second]);
-    shop.proxy.victim(run.id());
-    assert_eq!(run.wait().unwrap().code(), None);
-    shop.proxy.reset();
+    let words = ["backup", &database, "--to", &first, "--to", &second];
+    shop.killed_before(Asked::Seal, &words);
     // The proxy may still pass on what the killed one sent.
     let seals = loop {
         let mut seals = shop.server.keys();
@@ -391,11 +397,7 @@ fn what_has_the_name_of_a_stripe_does_not_seal_it() {
 fn a_marker_that_cannot_be_read_hides_no_other() {
     let shop = Shop::new();
     let (database, night) = (shop.database(12_000), place("night"));
-    shop.proxy.rule(Asked::Part, (1, 1), Evil::KillBefore);
-    let mut run = shop.spawn(&["backup", &database, "--to", &night]);
-    shop.proxy.victim(run.id());
-    assert_eq!(run.wait().unwrap().code(), None);
-    shop.proxy.reset();
+    shop.killed_before(Asked::Part, &["backup", &database, "--to", &night]);
     let keys = shop.server.keys().into_iter();
     let [first, second]: [String; 2] = keys.collect::<Vec<_>>().try_into().unwrap();
     assert_eq!(second, format!("{first}.parts"));
@@ -449,21 +451,8 @@ fn a_process_that_uses_a_bucket_makes_no_core_file() {
     let shop = Shop::new();
     let (database, night) = (shop.database(100), place("night"));
     shop.done(&["backup", &database, "--to", &night]);
-    let program = "grep -F 'Max core file size' /proc/$PPID/limits";
-    let output = Command::new("sh")
-        .args(["-c", "ulimit -c unlimited; exec \"$0\" \"$@\""])
-        .arg(env!("CARGO_BIN_EXE_windlass"))
-        .args(["open", &night, "--", "sh", "-c", program])
-        .env("WINDLASS_CONFIG", shop.path("windlass.toml"))
-        .output()
-        .unwrap();
-    let said = text(&output);
-    assert!(output.status.success(), "{said}");
-    let limit = said.lines().find(|line| line.contains("core file"));
-    let limit = limit.unwrap_or_else(|| panic!("{said}"));
-    // 1 is what Linux takes for no core file, also where a program receives core files.
-    let limit = limit.split_whitespace().nth(4);
-    assert!(limit == Some("1") || limit == Some("0"), "{said}");
+    let limit = core_file_limit(&[&night], &shop.path("windlass.toml"));
+    assert!(limit == "1" || limit == "0", "{limit}");
 }
 
 #[test]

@@ -85,11 +85,7 @@ fn days_ago(days: u32) -> String {
 fn a_clock_that_runs_ahead_takes_no_writer_elsewhere_for_one_that_is_gone() {
     let shop = Shop::new();
     let (database, night) = (shop.database(12_000), place("night"));
-    shop.proxy.rule(Asked::Part, (1, 1), Evil::KillBefore);
-    let mut run = shop.spawn(&["backup", &database, "--to", &night]);
-    shop.proxy.victim(run.id());
-    assert_eq!(run.wait().unwrap().code(), None);
-    shop.proxy.reset();
+    shop.killed_before(Asked::Part, &["backup", &database, "--to", &night]);
     // Another machine writes it, and began a moment ago by the clock of the server, which is eight
     // days behind the clock of this machine.
     let begun = markers(&shop);

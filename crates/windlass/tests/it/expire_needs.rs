@@ -43,6 +43,21 @@ fn reasons(outcome: &Value, id: &str) -> Vec<String> {
         .collect()
 }
 
+/// Lets sets expire: none goes, and this one stays as a base.
+fn keeps_base(place: &Place, more: &[&str], base: &str) {
+    let (code, done) = expire(place, more);
+    assert_eq!((code, &done["removed"]), (0, &serde_json::json!([])));
+    assert_eq!(reasons(&done, base), ["base"]);
+}
+
+/// The same while a disk is not mounted that has a set which needs the base.
+fn keeps_base_without(place: &Place, disk: &str, base: &str) {
+    let away = place.arg("away");
+    std::fs::rename(disk, &away).unwrap();
+    keeps_base(place, &[], base);
+    std::fs::rename(&away, disk).unwrap();
+}
+
 /// The file was moved, so the sets say another database. One builds on the other all the same.
 #[test]
 fn a_set_of_another_database_keeps_its_base() {
@@ -55,9 +70,7 @@ fn a_set_of_another_database_keeps_its_base() {
     let second = back_up(&place, &moved, &words);
     back_up(&place, &shop, &[]);
     for more in [&[][..], &["--database", "shop"]] {
-        let (code, done) = expire(&place, more);
-        assert_eq!((code, &done["removed"]), (0, &serde_json::json!([])));
-        assert_eq!(reasons(&done, &first), ["base"]);
+        keeps_base(&place, more, &first);
     }
     let into = place.arg("again.db");
     let words = ["restore", &sets, "--set", &second, "--into", &into];
@@ -69,16 +82,12 @@ fn a_set_of_another_database_keeps_its_base() {
 fn a_set_that_lacks_a_stripe_keeps_its_base() {
     let place = Place::new();
     let (shop, sets) = place.ends();
-    let (more, away) = (place.arg("more"), place.arg("away"));
+    let more = place.arg("more");
     std::fs::create_dir(&more).unwrap();
     let first = back_up(&place, &shop, &[]);
     let second = back_up(&place, &shop, &["--to", &more, "--type", "incr"]);
     back_up(&place, &shop, &[]);
-    std::fs::rename(&more, &away).unwrap();
-    let (code, done) = expire(&place, &[]);
-    assert_eq!((code, &done["removed"]), (0, &serde_json::json!([])));
-    assert_eq!(reasons(&done, &first), ["base"]);
-    std::fs::rename(&away, &more).unwrap();
+    keeps_base_without(&place, &more, &first);
     let into = place.arg("again.db");
     let words = ["restore", &sets, &more, "--set", &second, "--into", &into];
     assert_eq!(windlass(&words).status.code(), Some(0));
@@ -96,7 +105,7 @@ fn a_set_that_lacks_a_stripe_keeps_its_base() {
 fn a_set_whose_base_is_elsewhere_keeps_what_is_below_that() {
     let place = Place::new();
     let (shop, sets) = place.ends();
-    let (more, away) = (place.arg("more"), place.arg("away"));
+    let more = place.arg("more");
     std::fs::create_dir(&more).unwrap();
     let first = back_up(&place, &shop, &[]);
     let middle = ["backup", &shop, "--to", &more, "--type", "incr"];
@@ -108,14 +117,8 @@ fn a_set_whose_base_is_elsewhere_keeps_what_is_below_that() {
     // It names the sets that it needs and that are not here.
     let (code, held) = json(&["hold", &sets, "--set", &last]);
     assert_eq!(code, 3, "{held}");
-    let (code, done) = expire(&place, &[]);
-    assert_eq!((code, &done["removed"]), (0, &serde_json::json!([])));
-    assert_eq!(reasons(&done, &first), ["base"]);
-    std::fs::rename(&more, &away).unwrap();
-    let (code, done) = expire(&place, &[]);
-    assert_eq!((code, &done["removed"]), (0, &serde_json::json!([])));
-    assert_eq!(reasons(&done, &first), ["base"]);
-    std::fs::rename(&away, &more).unwrap();
+    keeps_base(&place, &[], &first);
+    keeps_base_without(&place, &more, &first);
     let into = place.arg("again.db");
     let words = ["restore", &sets, &more, "--set", &last, "--into", &into];
     let output = windlass(&words);

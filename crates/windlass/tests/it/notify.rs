@@ -402,23 +402,10 @@ fn a_process_whose_configuration_has_a_secret_makes_no_core_file() {
         ("[database.bank]\nsource = \"/srv/bank.db\"\n", false),
     ] {
         std::fs::write(place.path("windlass.toml"), config).unwrap();
-        let program = "grep -F 'Max core file size' /proc/$PPID/limits";
-        let output = crate::run::around("sh")
-            .args(["-c", "ulimit -c $(ulimit -H -c); exec \"$0\" \"$@\""])
-            .arg(env!("CARGO_BIN_EXE_windlass"))
-            .args(["open", &sets, "--", "sh", "-c", program])
-            .env("WINDLASS_CONFIG", place.path("windlass.toml"))
-            .output()
-            .unwrap();
-        let said = text(&output);
-        assert!(output.status.success(), "{config}: {said}");
-        let limit = said.lines().find(|line| line.contains("core file"));
-        let limit = limit.and_then(|line| line.split_whitespace().nth(4));
-        // 1 is what Linux takes for no core file, also where a program receives core files. Where
-        // none may be made at all, the limit is 0.
+        let limit = core_file_limit(&[&sets], &place.path("windlass.toml"));
         assert!(
-            limit == Some("0") || (limit == Some("1")) == has_secret,
-            "{config}: {said}"
+            limit == "0" || (limit == "1") == has_secret,
+            "{config}: {limit}"
         );
     }
 }

@@ -47,6 +47,26 @@ pub fn windlass(words: &[&str]) -> Output {
     command().args(words).output().unwrap()
 }
 
+/// The limit on core files of a process that opens this, as the kernel says it. 1 is what Linux
+/// takes for no core file, also where a program receives core files. Where the machine allows none,
+/// the limit is 0.
+pub fn core_file_limit(opened: &[&str], configuration: &std::path::Path) -> String {
+    let program = "grep -F 'Max core file size' /proc/$PPID/limits";
+    let output = around("sh")
+        .args(["-c", "ulimit -c $(ulimit -H -c); exec \"$0\" \"$@\""])
+        .args([env!("CARGO_BIN_EXE_windlass"), "open"])
+        .args(opened)
+        .args(["--", "sh", "-c", program])
+        .env("WINDLASS_CONFIG", configuration)
+        .output()
+        .unwrap();
+    let said = text(&output);
+    assert!(output.status.success(), "{said}");
+    let limit = said.lines().find(|line| line.contains("core file"));
+    let limit = limit.and_then(|line| line.split_whitespace().nth(4));
+    limit.unwrap_or_else(|| panic!("{said}")).to_owned()
+}
+
 /// Everything that the command printed.
 pub fn text(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);

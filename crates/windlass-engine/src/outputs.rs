@@ -22,6 +22,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
+use windlass_media::Structure;
 
 use crate::durable;
 use crate::error::EngineError;
@@ -49,7 +50,8 @@ impl OutputKind {
     pub const STRIPE: Self = Self {
         noun: "a stripe of a backup",
         is_own: |beginning| {
-            beginning.starts_with(b"WNDLASS\x01") || beginning.starts_with(b"WNDLPAR\x01")
+            let record = Structure::begun_by(beginning);
+            matches!(record, Some(Structure::Header | Structure::ParityHeader))
         },
         is_renamed: false,
     };

@@ -22,7 +22,7 @@ use directory::{decode_directory, encode_directory};
 pub(crate) use sections::{KIND_BASE, KIND_DIRECTORY, KIND_FACTS, KIND_FILES};
 use sections::{KIND_STRIPES, KIND_SUPERSEDED, Section, read_section_heads, unpack_sections};
 
-const MAGIC: &[u8; 8] = b"WNDLFOOT";
+pub(crate) const MAGIC: &[u8; 8] = b"WNDLFOOT";
 const HEAD_BYTES: usize = 40;
 const SECTION_BYTES: usize = 24;
 pub(crate) const DIRECTORY_ENTRY_BYTES: usize = 80;

@@ -8,7 +8,7 @@ use crate::lock::Lock;
 use crate::number::{fitted, saturated};
 use crate::wire::{Reader, check_crc, put_string, round_up, seal_with_crc};
 
-const MAGIC: &[u8; 8] = b"WNDLASS\x01";
+pub(crate) const MAGIC: &[u8; 8] = b"WNDLASS\x01";
 const STRUCTURE: Structure = Structure::Header;
 /// The feature of sets whose index blocks may have entries of page-aware frames.
 const PAGE_FRAMES: u16 = 1;
@@ -56,6 +56,11 @@ pub(crate) fn read_locations(
 impl StripeHeader {
     /// How many bytes of a stripe [`StripeHeader::encoded_bytes`] needs.
     pub const PREFIX_BYTES: usize = 64;
+
+    /// Whether bytes begin as a stripe does, of this format or another.
+    pub fn begins(bytes: &[u8]) -> bool {
+        bytes.starts_with(&MAGIC[..7])
+    }
 
     /// The header as it stands on the stripe. Its length is a multiple of the alignment.
     pub fn encode(&self) -> Result<Vec<u8>, FormatError> {

@@ -11,7 +11,7 @@ use crate::limits::*;
 use crate::number::fitted;
 use crate::wire::{Reader, check_crc, round_up, seal_with_crc};
 
-const MAGIC: &[u8; 8] = b"WNDLINDX";
+pub(crate) const MAGIC: &[u8; 8] = b"WNDLINDX";
 const STRUCTURE: Structure = Structure::IndexBlock;
 const HEAD_BYTES: usize = 64;
 const FRAME_ENTRY_BYTES: usize = 24;

@@ -30,6 +30,7 @@
 //! - Every byte of a stripe is covered: by a CRC-32C, by a BLAKE3 hash, or by "must be zero".
 
 mod base;
+mod beginning;
 mod cipher;
 mod codec;
 mod error;

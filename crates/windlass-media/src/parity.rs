@@ -21,4 +21,5 @@ pub use blocks::{GroupBlock, GroupBlockBuilder, GroupEntry, MemberEntry};
 pub use code::{Recipe, add_product, coefficient};
 pub use directory::{GroupDirectory, GroupDirectoryEntry};
 pub use end::ParityEnd;
+pub(crate) use header::MAGIC as HEADER_MAGIC;
 pub use header::ParityHeader;

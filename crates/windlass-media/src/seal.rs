@@ -5,7 +5,7 @@ use crate::ids::{SetId, StripeIndex};
 use crate::limits::*;
 use crate::wire::{Reader, check_crc, seal_with_crc};
 
-const MAGIC: &[u8; 8] = b"WNDLSEAL";
+pub(crate) const MAGIC: &[u8; 8] = b"WNDLSEAL";
 const STRUCTURE: Structure = Structure::Seal;
 
 /// What the last 512 bytes of a complete stripe say.
@@ -32,6 +32,9 @@ pub struct Seal {
 }
 
 impl Seal {
+    /// Where the set's id stands in the [`SEAL_BYTES`] bytes.
+    pub const SET_ID: std::ops::Range<usize> = 16..32;
+
     /// The last block of the stripe, `alignment` bytes long: zeros, then the 512 bytes of the seal.
     pub fn encode(&self) -> Vec<u8> {
         let mut record = Vec::with_capacity(SEAL_BYTES);

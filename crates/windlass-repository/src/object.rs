@@ -165,7 +165,7 @@ impl LogObject {
         while at + (LOG_FRAME_HEADER_BYTES as u64) <= length {
             let bytes = fitted::<usize, u64>((length - at).min(SEARCH_BYTES as u64));
             self.read_at(&mut block[..bytes], at)?;
-            let magic = b"WLFR";
+            let magic = &LogFrame::MAGIC;
             let starts = block[..bytes].windows(magic.len()).enumerate();
             for (start, _) in starts.filter(|(_, window)| window == magic) {
                 let found = self.whole_frame(at + start as u64, length, stored)?;

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use windlass_media::{SEAL_BYTES, Seal, SetId, StripeHeader};
+use windlass_media::{SEAL_BYTES, Seal, SetId, StripeHeader, Structure};
 
 use crate::bounded::open_regular;
 use crate::device::{holds_nothing, is_stripe};
@@ -17,13 +17,6 @@ use crate::set::places::where_it_may_be;
 use crate::set::{Ends, parity_header, sealed};
 use crate::storage::Files;
 use crate::stripe_name::{PARTIAL_SUFFIX, is_partial, partial_path, set_part};
-
-/// The first bytes of a seal, and where the set's id stands in it.
-const SEAL_MAGIC: &[u8] = b"WNDLSEAL";
-/// How index blocks and footers begin, in which the id stands at the same place. A stripe that was
-/// cut off may end in them.
-const BEFORE_SEALS: [&[u8]; 2] = [b"WNDLINDX", b"WNDLFOOT"];
-const SEAL_SET_ID: std::ops::Range<usize> = 16..32;
 
 /// What a file is that is named like a left-over stripe.
 pub(super) enum Look {
@@ -194,13 +187,14 @@ pub(super) fn is_sealed(file: &File, header: &StripeHeader) -> Result<bool, Stri
     let mut record = [0; SEAL_BYTES];
     file.read_exact_at(&mut record, offset)
         .map_err(unreadable)?;
-    if !record.starts_with(SEAL_MAGIC) {
-        let is_other = BEFORE_SEALS.iter().any(|magic| record.starts_with(magic));
+    match Structure::begun_by(&record) {
+        Some(Structure::Seal) => {}
         // The set's id stands where a seal has it, so these bytes were a seal.
-        return match !is_other && record[SEAL_SET_ID] == header.set_id.0 {
-            true => Err("its seal is damaged".to_owned()),
-            false => Ok(false),
-        };
+        None if record[Seal::SET_ID] == header.set_id.0 => {
+            return Err("its seal is damaged".to_owned());
+        }
+        // It was cut off. Headers and footers have the id at the same place, and it may end in one.
+        _ => return Ok(false),
     }
     let seal = Seal::decode(&record, length).map_err(|error| error.to_string())?;
     let own = (seal.set_id, seal.stripe) == (header.set_id, header.stripe);

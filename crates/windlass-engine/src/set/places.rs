@@ -106,7 +106,7 @@ fn looks_like_stripe(storage: &dyn Storage, location: &Path) -> bool {
     };
     let mut magic = [0; 8];
     if ends.device.read_exact_at(0, &mut magic).is_ok() {
-        if magic.starts_with(b"WNDLASS") {
+        if StripeHeader::begins(&magic) {
             return true;
         }
         if ParityHeader::begins(&magic) {

@@ -6,8 +6,6 @@ use crate::log::LOG_SEALED_BYTES;
 use crate::number::fitted;
 use crate::wire::{Reader, check_crc, seal_with_crc};
 
-/// `WLFR`.
-const MAGIC: u32 = 0x5246_4C57;
 const STRUCTURE: Structure = Structure::LogFrame;
 /// Bytes of a frame's header.
 pub const LOG_FRAME_HEADER_BYTES: usize = 40;
@@ -35,10 +33,13 @@ pub struct LogFrame {
 }
 
 impl LogFrame {
+    /// How each header begins.
+    pub const MAGIC: [u8; 4] = *b"WLFR";
+
     /// The header's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(LOG_FRAME_HEADER_BYTES);
-        bytes.extend_from_slice(&MAGIC.to_le_bytes());
+        bytes.extend_from_slice(&Self::MAGIC);
         bytes.extend_from_slice(&[self.codec.number(), u8::from(self.is_encrypted), 0, 0]);
         bytes.extend_from_slice(&self.stored_bytes.to_le_bytes());
         bytes.extend_from_slice(&self.decoded_bytes.to_le_bytes());
@@ -56,7 +57,7 @@ impl LogFrame {
             return Err(FormatError::Truncated(STRUCTURE));
         }
         let mut reader = Reader::new(check_crc(bytes, STRUCTURE)?, STRUCTURE);
-        if reader.u32()? != MAGIC {
+        if reader.array::<4>()? != Self::MAGIC {
             return Err(FormatError::Magic(STRUCTURE));
         }
         let codec = Codec::from_number(reader.u8()?)?;

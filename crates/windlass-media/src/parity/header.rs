@@ -7,7 +7,7 @@ use crate::limits::*;
 use crate::number::fitted;
 use crate::wire::{Reader, check_crc, put_string, round_up, seal_with_crc};
 
-const MAGIC: &[u8; 8] = b"WNDLPAR\x01";
+pub(crate) const MAGIC: &[u8; 8] = b"WNDLPAR\x01";
 const STRUCTURE: Structure = Structure::ParityHeader;
 
 /// What stands at the start of every file with parity.

@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use windlass_media::{
     Base, Facts, FileNo, FileTable, Footer, FormatError, IndexBlock, Inherited, InheritedFiles,
-    LAYOUT_PLAIN, PageFrame, SEAL_BYTES, Seal, SetId, StripeHeader, StripeIndex,
+    LAYOUT_PLAIN, PageFrame, ParityHeader, SEAL_BYTES, Seal, SetId, StripeHeader, StripeIndex,
+    Structure,
 };
 
 use crate::samples::{self, REGION, REGION_BYTES};
@@ -22,6 +23,36 @@ pub fn every_flip_is_refused<T>(bytes: &[u8], decode: impl Fn(&[u8]) -> Result<T
     }
     for length in 0..bytes.len() {
         assert!(decode(&bytes[..length]).is_err(), "cut to {length}");
+    }
+}
+
+#[test]
+fn the_first_eight_bytes_say_which_record_it_is() {
+    let header = StripeHeader {
+        parities: vec![b"/backup/p".to_vec(), b"/backup/q".to_vec()],
+        ..samples::header()
+    };
+    let parity = ParityHeader::of(&header, 1, 4096).encode().unwrap();
+    let block = samples::index_block().encode(512).unwrap();
+    let seal = samples::seal().encode();
+    assert_eq!(seal[Seal::SET_ID], samples::SET.0);
+    let records = [
+        (header.encode().unwrap(), Structure::Header),
+        (block, Structure::IndexBlock),
+        (samples::footers().0.remove(0), Structure::Footer),
+        (seal, Structure::Seal),
+        (parity, Structure::ParityHeader),
+    ];
+    for (mut bytes, structure) in records {
+        assert_eq!(Structure::begun_by(&bytes), Some(structure));
+        assert_eq!(Structure::begun_by(&bytes[..8]), Some(structure));
+        assert_eq!(Structure::begun_by(&bytes[..7]), None);
+        bytes[7] ^= 1;
+        assert_eq!(Structure::begun_by(&bytes), None);
+        // Another version of the format has another eighth byte.
+        let begins = StripeHeader::begins(&bytes) || ParityHeader::begins(&bytes);
+        let is_header = matches!(structure, Structure::Header | Structure::ParityHeader);
+        assert_eq!(begins, is_header);
     }
 }
 

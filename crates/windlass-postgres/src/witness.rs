@@ -25,9 +25,12 @@ pub struct ChangeMark {
 /// Invariant: a part of a file that is not named as changed since a mark has the bytes that every
 /// reader has found there since the mark was begun.
 pub trait ChangeWitness: Debug + Send + Sync {
-    /// Begins a mark: all later writes are seen as later. `bytes` says how large the cluster is, if
-    /// that matters. If it is impossible, this says why.
-    fn begin(&self, bytes: &mut dyn FnMut() -> u64) -> Result<ChangeMark, String>;
+    /// Begins a mark in the record that there is: all later writes are seen as later. `None` if
+    /// there is no record. If it is impossible, this says why.
+    fn go_on(&self) -> Result<Option<ChangeMark>, String>;
+
+    /// The same. If there is no record, this begins one, for a cluster that writes to so many bytes.
+    fn begin(&self, bytes: u64) -> Result<ChangeMark, String>;
 
     /// Whether all writes since this mark were seen.
     fn has_seen(&self, mark: &ChangeMark) -> bool;

@@ -116,20 +116,28 @@ impl Backup<'_> {
         if !is_asked && self.summarizes()? {
             return Ok(());
         }
-        let rules = ScanRules::of(self.cluster);
-        // A scan that fails now fails again when its files are needed.
-        let files = || scan(&rules).map_or(0, |found| found.listing.total_bytes());
-        // The witness sees the log, too, and that may be larger than the files.
-        let log: i64 = self.session.value(
-            "ask for max_wal_size",
-            "SELECT pg_size_bytes(current_setting('max_wal_size'))",
-        )?;
-        let mut bytes = || files() + fitted::<u64, _>(log);
-        match witness.begin(&mut bytes) {
+        let begun = match witness.go_on() {
+            Ok(None) => witness.begin(self.written_bytes()?),
+            Ok(Some(mark)) => Ok(mark),
+            Err(why) => Err(why),
+        };
+        match begun {
             Ok(mark) => self.mark = Some(mark),
             Err(why) => self.unseen = Some(why),
         }
         Ok(())
+    }
+
+    /// How many bytes the server writes to: its files, and its log, which may be larger.
+    fn written_bytes(&mut self) -> Result<u64, PostgresError> {
+        let log: i64 = self.session.value(
+            "ask for max_wal_size",
+            "SELECT pg_size_bytes(current_setting('max_wal_size'))",
+        )?;
+        // A scan that fails now fails again when its files are needed.
+        let files = scan(&ScanRules::of(self.cluster));
+        let files = files.map_or(0, |found| found.listing.total_bytes());
+        Ok(files + fitted::<u64, _>(log))
     }
 
     /// The witness of all that changed since the base.

@@ -72,28 +72,38 @@ impl ChangeMap {
         })
     }
 
-    fn begun(&self, bytes: &mut dyn FnMut() -> u64) -> Result<MapMark, HookError> {
+    fn not_loaded(&self) -> HookError {
+        HookError::NotLoaded {
+            data: self.control.data().into(),
+        }
+    }
+
+    /// Begins a generation, or takes what `make` says if there is no map.
+    fn begun(
+        &self,
+        make: impl FnOnce(&Locked<'_>) -> Result<Option<MapMark>, HookError>,
+    ) -> Result<Option<MapMark>, HookError> {
         let control = &self.control;
-        let not_loaded = || HookError::NotLoaded {
-            data: control.data().into(),
-        };
         control.check_server()?;
         let memory = control.memory();
         if memory.foreign() != 0 || !control.serves() {
-            return Err(not_loaded());
+            return Err(self.not_loaded());
         }
         let locked = control.lock()?;
         let begun = match next_generation(memory, random()) {
-            Some(mark) => mark,
-            None => made(&locked, shape_for(bytes()))?.ok_or_else(not_loaded)?,
+            Some(mark) => Some(mark),
+            None => make(&locked)?,
         };
+        if begun.is_none() {
+            return Ok(None);
+        }
         waited(grace(memory, &mut Patience::default()))?;
         match is_blind(memory) {
             // A module was loaded meanwhile.
             true => {
                 end_map(memory);
                 control.check_server()?;
-                Err(not_loaded())
+                Err(self.not_loaded())
             }
             false => Ok(begun),
         }
@@ -150,18 +160,26 @@ fn shape_for(bytes: u64) -> MapShape {
     }
 }
 
-fn shown(epoch: u64) -> String {
-    format!("{epoch:016x}")
+fn change_mark(begun: MapMark) -> ChangeMark {
+    let shown = |number: u64| format!("{number:016x}");
+    ChangeMark {
+        epoch: shown(begun.epoch),
+        generation: begun.generation,
+        identity: shown(begun.identity),
+    }
 }
 
 impl ChangeWitness for ChangeMap {
-    fn begin(&self, bytes: &mut dyn FnMut() -> u64) -> Result<ChangeMark, String> {
-        let begun = self.begun(bytes).map_err(|error| error.to_string())?;
-        Ok(ChangeMark {
-            epoch: shown(begun.epoch),
-            generation: begun.generation,
-            identity: shown(begun.identity),
-        })
+    fn go_on(&self) -> Result<Option<ChangeMark>, String> {
+        let begun = self.begun(|_| Ok(None));
+        let begun = begun.map_err(|error| error.to_string())?;
+        Ok(begun.map(change_mark))
+    }
+
+    fn begin(&self, bytes: u64) -> Result<ChangeMark, String> {
+        let begun = self.begun(|locked| made(locked, shape_for(bytes)));
+        let begun = begun.and_then(|begun| begun.ok_or_else(|| self.not_loaded()));
+        begun.map(change_mark).map_err(|error| error.to_string())
     }
 
     fn has_seen(&self, mark: &ChangeMark) -> bool {

@@ -36,7 +36,7 @@ impl Watched {
     }
 
     fn begin_of(map: ChangeMap, data: PathBuf, server: &PrivateCluster) -> Self {
-        let mark = map.begin(&mut || 1 << 26).unwrap();
+        let mark = map.begin(1 << 26).unwrap();
         Self {
             map,
             mark,
@@ -60,7 +60,7 @@ impl Watched {
         let map = ChangeMap::of(source.server.data()).unwrap();
         map.as_ref()
             .unwrap_or(&self.map)
-            .begin(&mut || 1 << 26)
+            .begin(1 << 26)
             .unwrap_err()
     }
 
@@ -261,6 +261,8 @@ fn a_server_that_starts_ends_the_map() {
         assert!(!watched.map.has_seen(&watched.mark), "{how}");
         source.server.run();
         assert!(!watched.map.has_seen(&watched.mark), "{how}");
+        let map = ChangeMap::of(&watched.data).unwrap().unwrap();
+        assert_eq!(map.go_on(), Ok(None), "{how}");
         let next = Watched::begin(&source);
         assert_ne!(next.mark.epoch, watched.mark.epoch, "{how}");
         assert_eq!(next.mark.generation, 1, "{how}");
@@ -272,7 +274,8 @@ fn a_server_that_starts_ends_the_map() {
     source.server.run();
     assert!(ChangeMap::of(&watched.data).unwrap().is_none());
     assert!(!watched.map.has_seen(&watched.mark));
-    watched.map.begin(&mut || 0).unwrap_err();
+    watched.map.begin(0).unwrap_err();
+    watched.map.go_on().unwrap_err();
 }
 
 /// A machine is set back to an earlier moment together with its memory, and goes on otherwise.
@@ -289,11 +292,11 @@ fn a_mark_of_a_future_that_did_not_come_is_not_one_of_the_map() {
     // Everything of the map is in these words of the header, but for the cells.
     let mut kept = [0; 5 * 4];
     memory.read_exact_at(&mut kept, 3 * 4).unwrap();
-    let second = first.map.begin(&mut || 0).unwrap();
+    let second = first.map.begin(0).unwrap();
     assert!(first.map.has_seen(&second));
     memory.write_all_at(&kept, 3 * 4).unwrap();
     assert!(!first.map.has_seen(&second));
-    let again = first.map.begin(&mut || 0).unwrap();
+    let again = first.map.go_on().unwrap().unwrap();
     assert_eq!(
         (&again.epoch, again.generation),
         (&second.epoch, second.generation)

@@ -223,6 +223,20 @@ fn the_newest_version_without_summaries_has_the_map_too() {
     }
 }
 
+/// How large the log may become matters only for the size of the map.
+#[test]
+fn only_a_backup_that_makes_the_map_asks_how_large_the_log_may_become() {
+    let place = Hooked::start(&[]);
+    let all = "ALTER ROLE ALL SET log_statement = 'all'";
+    place.server.sql("postgres", all);
+    let question = "pg_size_bytes(current_setting('max_wal_size'))";
+    let asked = || place.server.log().matches(question).count();
+    place.back_up("full", &[], 0);
+    assert_eq!(asked(), 1);
+    place.link("incr");
+    assert_eq!(asked(), 1);
+}
+
 #[test]
 fn what_has_not_changed_is_not_read_until_the_server_starts_again() {
     let mut place = Hooked::start(&[]);

@@ -70,20 +70,26 @@ pub(crate) struct Scanned {
 /// Lists the data directory.
 pub(crate) fn scan(rules: &ScanRules) -> Result<Scanned, PostgresError> {
     let mut scanner = Scanner::new(rules)?;
-    scanner.walk()?;
-    scanner.read_again()?;
-    scanner.look_for_unlisted()?;
-    scanner.remove_unlogged();
-    let directories = scanner.listed.iter().map(|it| it.path().to_vec());
-    Ok(Scanned {
-        directories: directories.collect(),
-        listing: scanner.listing,
-        warnings: scanner.warnings,
-    })
+    scanner.list()?;
+    Ok(scanner.scanned())
+}
+
+/// Lists the data directory if it has at most so many files, directories and links. It ends as soon
+/// as it finds more. Until then it cannot know all unlogged relations, so their files count, too.
+pub(crate) fn scan_at_most(
+    rules: &ScanRules,
+    entries_max: usize,
+) -> Result<Option<Scanned>, PostgresError> {
+    let mut scanner = Scanner::new(rules)?;
+    scanner.entries_max = entries_max;
+    scanner.list()?;
+    Ok((!scanner.has_too_many()).then(|| scanner.scanned()))
 }
 
 struct Scanner<'a> {
     rules: &'a ScanRules,
+    /// With more entries the scan ends.
+    entries_max: usize,
     listing: Listing,
     warnings: Vec<Warning>,
     /// Directories that the scan has yet to list, relative to the root.
@@ -109,6 +115,7 @@ impl<'a> Scanner<'a> {
         let real_root = rules.root.canonicalize().doing("resolve", &rules.root)?;
         Ok(Self {
             rules,
+            entries_max: usize::MAX,
             listing: Listing::default(),
             warnings: Vec::new(),
             pending: Vec::new(),
@@ -122,6 +129,30 @@ impl<'a> Scanner<'a> {
         })
     }
 
+    fn list(&mut self) -> Result<(), PostgresError> {
+        self.walk()?;
+        if self.has_too_many() {
+            return Ok(());
+        }
+        self.read_again()?;
+        self.look_for_unlisted()
+    }
+
+    /// What it found, without the files of unlogged relations.
+    fn scanned(mut self) -> Scanned {
+        self.remove_unlogged();
+        let directories = self.listed.iter().map(|it| it.path().to_vec());
+        Scanned {
+            directories: directories.collect(),
+            listing: self.listing,
+            warnings: self.warnings,
+        }
+    }
+
+    fn has_too_many(&self) -> bool {
+        self.listing.len() > self.entries_max
+    }
+
     fn walk(&mut self) -> Result<(), PostgresError> {
         self.list_directory(&[])?;
         self.walk_pending()
@@ -129,6 +160,9 @@ impl<'a> Scanner<'a> {
 
     fn walk_pending(&mut self) -> Result<(), PostgresError> {
         while let Some(directory) = self.pending.pop() {
+            if self.has_too_many() {
+                break;
+            }
             self.list_directory(&directory)?;
         }
         Ok(())
@@ -142,6 +176,9 @@ impl<'a> Scanner<'a> {
         };
         let first = self.listing.len();
         for entry in entries {
+            if self.has_too_many() {
+                break;
+            }
             let entry = entry.doing("list", &path)?;
             let name = entry.file_name();
             self.list_entry(directory, name.as_bytes(), || entry.metadata())?;

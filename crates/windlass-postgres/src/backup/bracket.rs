@@ -29,7 +29,7 @@ use crate::listing::{Listing, Moment};
 use crate::lsn::Lsn;
 use crate::relations::catalog::Layout;
 use crate::relations::files::CatalogForm;
-use crate::scan::{ScanRules, scan};
+use crate::scan::{ScanRules, scan, scan_at_most};
 use crate::session::Session;
 use crate::tablespace::{TABLESPACE_LINKS, oid_of_link, oids_of_map};
 use crate::warning::Warning;
@@ -143,8 +143,7 @@ impl Bracket {
         let scanned = scan(&self.rules)?;
         self.warnings.extend(scanned.warnings);
         self.directories = scanned.directories;
-        let root = self.cluster.data_directory.clone();
-        Ok(BracketFiles::new(scanned.listing, root))
+        Ok(BracketFiles::new(scanned.listing, &self.rules))
     }
 
     /// Looks again at what has changed since the files were listed, as
@@ -264,14 +263,21 @@ pub(super) fn facts_of(cluster: &ClusterFacts, label: &str) -> DatabaseFacts {
 }
 
 impl BracketFiles {
-    pub(super) fn new(listing: Listing, root: PathBuf) -> Self {
+    /// What a scan by these rules has listed.
+    pub(super) fn new(listing: Listing, rules: &ScanRules) -> Self {
+        let root = rules.root.clone();
         Self { listing, root }
     }
 
-    /// The files of a cluster, outside of any window.
-    pub fn of(cluster: &ClusterFacts) -> Result<Self, PostgresError> {
-        let scanned = scan(&ScanRules::of(cluster))?;
-        Ok(Self::new(scanned.listing, cluster.data_directory.clone()))
+    /// The files of a cluster, outside of any window. `None` if there are more than this: files,
+    /// directories and links, with those of unlogged relations. They are not all listed then.
+    pub fn at_most(
+        cluster: &ClusterFacts,
+        entries_max: usize,
+    ) -> Result<Option<Self>, PostgresError> {
+        let rules = ScanRules::of(cluster);
+        let scanned = scan_at_most(&rules, entries_max)?;
+        Ok(scanned.map(|scanned| Self::new(scanned.listing, &rules)))
     }
 
     /// How many there are: files, directories and links.

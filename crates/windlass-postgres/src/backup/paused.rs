@@ -60,7 +60,7 @@ impl ChangedFiles {
         let changed = scan_changed(rules, directories, changed)?;
         Ok(changed.map(|changed| Self {
             paths: changed.paths,
-            files: BracketFiles::new(changed.listing, rules.root.clone()),
+            files: BracketFiles::new(changed.listing, rules),
         }))
     }
 }
@@ -108,10 +108,10 @@ impl Pinned {
 
     /// Lists the files, except pg_control and the log.
     pub fn list(&mut self) -> Result<BracketFiles, PostgresError> {
-        let scanned = scan(&ScanRules::of(&self.cluster))?;
+        let rules = ScanRules::of(&self.cluster);
+        let scanned = scan(&rules)?;
         self.directories = scanned.directories;
-        let root = self.cluster.data_directory.clone();
-        Ok(BracketFiles::new(scanned.listing, root))
+        Ok(BracketFiles::new(scanned.listing, &rules))
     }
 
     /// Looks again at what has changed since the files were listed. `changed` are all paths, as the

@@ -196,6 +196,26 @@ fn an_init_fork_that_vanishes_during_the_walk_counts_too() {
 }
 
 #[test]
+fn a_scan_that_finds_too_much_reads_no_further() {
+    let place = Place::new().with(&["PG_VERSION", "base/5/1", "base/5/2"]);
+    let at_most = |most| {
+        let found = scan_at_most(&place.rules(), most).unwrap();
+        found.map(|found| found.listing.len())
+    };
+    let count = place.scan().listing.len();
+    assert_eq!(at_most(count), Some(count));
+    assert_eq!(at_most(count - 1), None);
+    // No scan gets past this one, if it comes there.
+    let (file, space) = (
+        place.data().join("PG_VERSION"),
+        place.data().join("pg_tblspc/7"),
+    );
+    symlink(file, space).unwrap();
+    scan(&place.rules()).unwrap_err();
+    assert_eq!(at_most(0), None);
+}
+
+#[test]
 fn a_database_that_vanishes_during_the_walk_is_no_error() {
     let place = Place::new().with(&["base/6/100"]);
     let rules = place.rules();

@@ -211,8 +211,7 @@ fn begun(
     request.progress.set_phase(phase);
     let fast = request.start == HookStart::Checkpoint;
     let facts = cluster.facts().clone();
-    let are_linked = |files: &BracketFiles| !has_late_links(files, request);
-    early::meanwhile((&facts, number), are_linked, || {
+    early::meanwhile((&facts, number), links_max(request), || {
         Ok(cluster.begin_bracket((request.label, fast), cancel)?)
     })
 }
@@ -284,7 +283,7 @@ pub(super) fn begin_links(
     files: &BracketFiles,
     request: &HookRequest<'_>,
 ) -> bool {
-    let is_late = has_late_links(files, request);
+    let is_late = files.count() > links_max(request);
     match is_late {
         true => {
             request.progress.set_phase("examining files");
@@ -295,10 +294,13 @@ pub(super) fn begin_links(
     is_late
 }
 
-/// Whether the hook makes the links of so many files.
-pub(super) fn has_late_links(files: &BracketFiles, request: &HookRequest<'_>) -> bool {
-    // A link outlives a power cut with its file; what the hook does later may not.
-    !request.durable && files.count() > request.links_max
+/// How many files are linked at once. If there are more, the hook makes the links.
+fn links_max(request: &HookRequest<'_>) -> usize {
+    match request.durable {
+        // A link outlives a power cut with its file; what the hook does later may not.
+        true => usize::MAX,
+        false => request.links_max,
+    }
 }
 
 /// Writes the document. From then on the snapshot exists.

@@ -5,7 +5,8 @@
 //!
 //! Under load a link costs more than all else that is done for a file, and the checkpoint is waited
 //! for anyhow. A file that the server removes meanwhile is no part of the snapshot; nor is one
-//! whose name belongs to another file by then.
+//! whose name belongs to another file by then. If there are so many files that the hook makes the
+//! links, the list ends there.
 
 use windlass_postgres::{BracketFiles, ClusterFacts};
 
@@ -19,10 +20,10 @@ pub(super) struct Early {
     pub(super) known: Known,
 }
 
-/// Does some work, and meanwhile links the files of a cluster, if they are to be linked now.
+/// Does some work, and meanwhile links the files of a cluster, unless there are more than this.
 pub(super) fn meanwhile<T>(
     (cluster, number): (&ClusterFacts, u32),
-    are_linked: impl FnOnce(&BracketFiles) -> bool + Send,
+    links_max: usize,
     work: impl FnOnce() -> Result<T, HookError>,
 ) -> Result<(T, Early), HookError> {
     let mut early = Early {
@@ -30,7 +31,7 @@ pub(super) fn meanwhile<T>(
         known: Known::new(),
     };
     let done = std::thread::scope(|scope| {
-        let linking = scope.spawn(|| early.link(cluster, are_linked));
+        let linking = scope.spawn(|| early.link(cluster, links_max));
         let done = work();
         let linked = linking.join();
         // What went wrong goes wrong again when the rest is linked, if it matters.
@@ -43,22 +44,16 @@ pub(super) fn meanwhile<T>(
 }
 
 impl Early {
-    fn link(
-        &mut self,
-        cluster: &ClusterFacts,
-        are_linked: impl FnOnce(&BracketFiles) -> bool,
-    ) -> Result<(), HookError> {
-        let files = BracketFiles::of(cluster)?;
-        if are_linked(&files) {
-            Taken::pin(
-                &files,
-                &mut Into {
-                    links: &mut self.links,
-                    known: &mut self.known,
-                    page_bytes: cluster.block_bytes,
-                },
-            )?;
-        }
+    fn link(&mut self, cluster: &ClusterFacts, links_max: usize) -> Result<(), HookError> {
+        let Some(files) = BracketFiles::at_most(cluster, links_max)? else {
+            return Ok(());
+        };
+        let mut into = Into {
+            links: &mut self.links,
+            known: &mut self.known,
+            page_bytes: cluster.block_bytes,
+        };
+        Taken::pin(&files, &mut into)?;
         Ok(())
     }
 }

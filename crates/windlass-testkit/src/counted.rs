@@ -163,7 +163,21 @@ pub fn killed(command: &Command, call: &Call) -> Output {
 
 /// Runs a command until after a call, where it stands still. `None` if it ended by itself.
 pub fn stopped(command: &Command, call: &Call, trace: &Path) -> Option<Stopped> {
+    stopped_by(stopping(call, trace), command, trace)
+}
+
+/// The same, but only calls that name this path are counted.
+pub fn stopped_at(
+    command: &Command,
+    (call, path): (&Call, &Path),
+    trace: &Path,
+) -> Option<Stopped> {
     let mut strace = stopping(call, trace);
+    strace.arg("-P").arg(path);
+    stopped_by(strace, command, trace)
+}
+
+fn stopped_by(mut strace: Command, command: &Command, trace: &Path) -> Option<Stopped> {
     traced(&mut strace, command);
     strace.stdout(Stdio::piped()).stderr(Stdio::piped());
     Stopped::wait(strace.spawn().unwrap(), trace)
@@ -387,6 +401,20 @@ mod tests {
         assert_eq!(output.status.code(), Some(7));
         assert_eq!(output.stdout, b"made\n");
         assert!(place.path().join("two").exists());
+    }
+
+    #[test]
+    fn a_program_stands_still_after_a_call_at_the_path_that_is_meant() {
+        let place = tempfile::tempdir().unwrap();
+        let trace = place.path().join("trace");
+        let [one, two, three] = ["one", "two", "three"].map(|name| place.path().join(name));
+        let mut mkdir = Command::new("mkdir");
+        mkdir.args([&one, &two, &three]);
+        let call = Call::new("mkdir", 1);
+        let stopped = stopped_at(&mkdir, (&call, &two), &trace).unwrap();
+        assert!(one.exists() && two.exists() && !three.exists());
+        assert!(stopped.go_on().status.success());
+        assert!(three.exists());
     }
 
     #[test]

@@ -88,6 +88,7 @@ mod snapshot_hook;
 mod snapshot_images;
 mod snapshot_kills;
 mod snapshot_orphans;
+mod snapshot_pauses;
 mod snapshot_power;
 mod snapshot_standby;
 mod snapshot_store;

@@ -147,6 +147,48 @@ fn a_revert_to_a_clone_that_is_killed_is_finished_or_undone() {
     a_killed_revert_is_settled(&making, "clone", &kills);
 }
 
+/// An undo overwrites as a revert does, and what it brings back has to stay until it is done.
+#[test]
+fn a_killed_undo_of_a_cluster_is_finished_or_undone() {
+    let mut subject = Subject::of(&Making {
+        with_hook: true,
+        ..Making::default()
+    });
+    let (conninfo, data) = (subject.cluster.conninfo(), subject.data());
+    let before = subject.rows();
+    subject.windlass(&["snapshot", "create", &conninfo, "then", "--method", "hook"]);
+    subject.change();
+    let after = subject.rows();
+    subject.cluster.stop("fast");
+    subject.windlass(&["snapshot", "revert", &format!("{data}@then"), "--yes"]);
+    // Pages are overwritten. Then pg_control is that of the state, and the server recovers:
+    // PostgreSQL is asked for its directory three times before.
+    for (call, said, rows) in [
+        (
+            "pwrite64:when=1",
+            "undid a revert that was cut off",
+            &before,
+        ),
+        ("wait4:when=4", "finished a revert that was cut off", &after),
+    ] {
+        subject.kill_at(call, &["snapshot", "undo", &data, "--yes"]);
+        let listed = settled(&subject);
+        assert!(listed.contains(said), "{call}: {listed}");
+        subject.cluster.run();
+        assert_eq!(subject.rows(), *rows, "{call}: {listed}");
+        subject.cluster.stop("fast");
+    }
+    // What was brought back has left the list, and what the undo overwrote has a name.
+    let listed = subject.windlass(&["snapshot", "list", &data, "--json"]);
+    let listed: serde_json::Value = serde_json::from_str(listed.trim()).unwrap();
+    let kept = listed["undo"].as_array().unwrap();
+    assert_eq!(kept.len(), 1, "{listed}");
+    let name = kept[0]["name"].as_str().unwrap();
+    subject.windlass(&["snapshot", "undo", &data, name, "--yes"]);
+    subject.cluster.run();
+    assert_eq!(subject.rows(), before);
+}
+
 /// The snapshot keeps what the revert overwrites. If it is on a disk that is not mounted, nobody
 /// can undo the revert, and nothing may say that it is undone.
 #[test]

@@ -9,7 +9,7 @@ use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, give_to_servers
 
 use crate::clusters::{back_up, place};
 use crate::opening::{Scratch, User, open_to_all, users, wait_until};
-use crate::snapshot_hook::run;
+use crate::snapshot_hook::{forget, library, run};
 use crate::support::text;
 
 fn json(scratch: &Scratch, words: &[&str]) -> Value {
@@ -212,4 +212,38 @@ fn a_kept_snapshot_is_joined_with_the_live_database_and_closed_when_it_is_droppe
     run(&scratch, 0, &["snapshot", "drop", &database, "yesterday"]);
     assert_eq!(kept(&scratch, None, "yesterday"), None);
     run(&scratch, 1, &["close", "yesterday"]);
+}
+
+/// A drop is refused while somebody reads such a snapshot, so it has to close it first. The next
+/// one is found at the same place.
+#[test]
+fn a_kept_snapshot_by_the_hook_is_closed_when_it_is_dropped() {
+    stay_root();
+    let scratch = Scratch::new();
+    let library = library(&scratch).display().to_string();
+    let load = format!("shared_preload_libraries = '{library}'");
+    let source = PrivateCluster::start(&ClusterOptions::default().setting(load));
+    let database = source.conninfo();
+    source.sql("postgres", "CREATE TABLE mark AS SELECT 1 AS i");
+    let names = ["first", "second"];
+    for name in names {
+        let words = ["snapshot", "create", &database, name, "--method", "hook"];
+        run(&scratch, 0, &words);
+        source.sql("postgres", "UPDATE mark SET i = i + 1");
+        source.sql("postgres", "CHECKPOINT");
+    }
+    let _closing = Closing(&scratch, "by-hook");
+    let mut reached = Vec::new();
+    for (name, rows) in names.into_iter().zip(["1", "2"]) {
+        let word = format!("{database}@{name}");
+        let opened = json(&scratch, &["open", &word, "--keep", "by-hook"]);
+        let conninfo = text_of(&opened, "conninfo");
+        assert_eq!(ask(&scratch, &conninfo, "SELECT i FROM mark"), rows);
+        reached.push(conninfo);
+        run(&scratch, 0, &["snapshot", "drop", &database, name]);
+        assert_eq!(kept(&scratch, None, "by-hook"), None);
+    }
+    assert_eq!(reached[0], reached[1]);
+    forget(&source);
+    scratch.assert_clean();
 }

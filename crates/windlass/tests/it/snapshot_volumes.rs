@@ -186,3 +186,24 @@ fn a_tablespace_on_another_file_system_has_snapshots_and_goes_back() {
     assert_eq!(spaced.kept(), (0, 0));
     spaced.scratch.assert_clean();
 }
+
+/// It is in the data directory and beside a tablespace's own directory, where no backup looks.
+#[test]
+fn what_snapshots_keep_is_in_no_backup() {
+    let spaced = Spaced::new();
+    spaced.snapshot("create", &["linked", "--method", "hook"]);
+    let paused = ["paused", "--method", "hook", "--checkpoint", "none"];
+    spaced.snapshot("create", &paused);
+    spaced.sql("DROP TABLE dropped");
+    spaced.sql("CHECKPOINT");
+    let (links, graves) = spaced.kept();
+    assert!(links > 0 && graves > 0, "{links} {graves}");
+    let sets = spaced.scratch.path().join("sets").display().to_string();
+    let conninfo = spaced.cluster.conninfo();
+    spaced.windlass(&["backup", &conninfo, "--to", &sets]);
+    let listed = spaced.windlass(&["info", "--files", &sets]);
+    let of_space = |line: &str| line.contains(" pg_tblspc/") && line.contains("/PG_15_");
+    assert!(listed.lines().any(of_space), "{listed}");
+    assert!(!listed.contains("/windlass/"), "{listed}");
+    spaced.scratch.assert_clean();
+}

@@ -313,3 +313,157 @@ fn a_backup_of_a_snapshot_without_a_checkpoint_restores_its_moment() {
     forget(&restored);
     forget(&cluster);
 }
+
+/// The steps of a creation, as far as each of them is there in every run.
+const STEPS: [&str; 9] = [
+    "choosing the method",
+    "waiting for the start checkpoint",
+    "listing files",
+    "linking files",
+    "building the map",
+    "waiting for writers",
+    "copying small files",
+    "copying the log",
+    "publishing",
+];
+/// The same without a checkpoint, of a cluster that has no links at first.
+const STEPS_OF_PAUSE: [&str; 10] = [
+    "choosing the method",
+    "listing files",
+    "examining files",
+    "building the map",
+    "copying the log",
+    "waiting for writers",
+    "looking at what changed",
+    "flipping the map",
+    "copying the end of the log",
+    "publishing",
+];
+
+/// What a program is told of a snapshot that was made.
+fn assert_told(made: &Value, steps: &[&str]) {
+    for field in ["name", "place", "as_of", "lsn"] {
+        assert!(made[field].is_string(), "{field}: {made}");
+    }
+    for field in ["seconds", "writers_stopped_seconds"] {
+        assert!(made[field].is_number(), "{field}: {made}");
+    }
+    let told = made["steps"].as_array().unwrap();
+    assert!(told.iter().all(|step| step["seconds"].is_number()));
+    let names: Vec<_> = told.iter().map(|step| step["name"].as_str()).collect();
+    for step in steps {
+        assert!(names.contains(&Some(*step)), "{step}: {made}");
+    }
+}
+
+/// The rows of the list, without the blanks between columns.
+fn rows_of_list(scratch: &Scratch, conninfo: &str) -> Vec<Vec<String>> {
+    let listed = run(scratch, 0, &["snapshot", "list", conninfo]);
+    let columns = listed.lines().map(str::split_whitespace);
+    columns
+        .map(|row| row.map(str::to_owned).collect())
+        .collect()
+}
+
+#[test]
+fn rolling_snapshots_say_how_they_were_made_and_show_each_its_moment() {
+    stay_root();
+    let scratch = Scratch::new();
+    let library = library(&scratch).display().to_string();
+    let options = ClusterOptions::default();
+    let options = options.setting(format!("shared_preload_libraries = '{library}'"));
+    let cluster = PrivateCluster::start(&options);
+    let conninfo = cluster.conninfo();
+    cluster.sql("postgres", "CREATE TABLE mark AS SELECT 1 AS i");
+    let rotate = ["snapshot", "rotate", &conninfo, "hourly", "--keep", "2"];
+    let mut all: Vec<Value> = Vec::new();
+    for (checkpoint, steps) in [
+        ("fast", &STEPS[..]),
+        ("none", &STEPS_OF_PAUSE),
+        ("spread", &STEPS),
+    ] {
+        let more = ["--method", "hook", "--checkpoint", checkpoint];
+        let made = json(&scratch, &[&rotate[..], &more].concat());
+        assert_told(&made, steps);
+        let gone: Vec<_> = match all.len() {
+            2 => vec![all[0]["name"].clone()],
+            _ => Vec::new(),
+        };
+        assert_eq!(made["dropped"], Value::from(gone), "{made}");
+        all.push(made);
+        cluster.sql("postgres", "UPDATE mark SET i = i + 1");
+        cluster.sql("postgres", "CHECKPOINT");
+    }
+    let listed = rows_of_list(&scratch, &conninfo);
+    let heads = "snapshot as of age method size growth lsn survives state";
+    assert_eq!(listed[0].join(" "), heads);
+    assert_eq!(listed.len(), 3, "{listed:?}");
+    for ((row, made), moment) in listed[1..].iter().zip(&all[1..]).zip(["2", "3"]) {
+        let name = made["name"].as_str().unwrap();
+        assert_eq!(row[0], name);
+        for word in ["hook", made["lsn"].as_str().unwrap(), "crash", "kept"] {
+            assert!(row.iter().any(|column| column == word), "{word}: {row:?}");
+        }
+        let word = format!("{conninfo}@{name}");
+        let ask = ["psql", "-XqAt", "-c", "SELECT i FROM mark"];
+        let open = ["open", "--quiet", &word, "--"];
+        let shown = run(&scratch, 0, &[&open[..], &ask].concat());
+        assert_eq!(shown.trim(), moment, "{name}");
+    }
+    let listed = json(&scratch, &["snapshot", "list", &conninfo]);
+    for one in listed["snapshots"].as_array().unwrap() {
+        for field in ["disk_bytes", "grown_bytes"] {
+            assert!(one[field].as_u64().unwrap() > 0, "{field}: {one}");
+        }
+        run(
+            &scratch,
+            0,
+            &["snapshot", "drop", &conninfo, one["name"].as_str().unwrap()],
+        );
+    }
+    forget(&cluster);
+    scratch.assert_clean();
+}
+
+#[test]
+fn a_damaged_page_that_the_hook_kept_is_damage_to_every_command() {
+    use std::os::unix::fs::FileExt;
+    stay_root();
+    let scratch = Scratch::new();
+    let library = library(&scratch).display().to_string();
+    let options = ClusterOptions::default();
+    let options = options.setting(format!("shared_preload_libraries = '{library}'"));
+    let cluster = PrivateCluster::start(&options);
+    let conninfo = cluster.conninfo();
+    let rows = "SELECT i, repeat('x', 200) AS x FROM generate_series(1, 2000) i";
+    cluster.sql("postgres", &format!("CREATE TABLE t AS {rows}"));
+    let create = ["snapshot", "create", &conninfo, "one", "--method", "hook"];
+    run(&scratch, 0, &create);
+    cluster.sql("postgres", "UPDATE t SET x = repeat('y', 200)");
+    cluster.sql("postgres", "CHECKPOINT");
+    let word = format!("{conninfo}@one");
+    run(&scratch, 0, &["verify", &word]);
+    let home = format!("{}.windlass-snapshots", cluster.data().display());
+    let files = std::fs::read_dir(home).unwrap();
+    let mut files = files.map(|entry| entry.unwrap().path());
+    let store = files.find(|path| path.extension().is_some_and(|it| it == "pages"));
+    let store = std::fs::File::options().write(true).open(store.unwrap());
+    let store = store.unwrap();
+    // The first page is the header, and what the list of the pages says has checksums of its own.
+    for page in 2..store.metadata().unwrap().len() / 8192 {
+        store.write_all_at(b"damage", page * 8192 + 100).unwrap();
+    }
+    run(&scratch, 4, &["verify", &word]);
+    let sets = scratch.path().join("sets").display().to_string();
+    let sql = "SELECT count(*) FROM t";
+    let open = ["open", "--quiet", &word, "--", "psql", "-XqAt", "-c", sql];
+    for words in [&["backup", &word, "--to", &sets][..], &open] {
+        let ended = scratch.run(None, words);
+        assert_ne!(ended.status.code(), Some(0), "{}", text(&ended));
+    }
+    // The database itself is as it was.
+    assert_eq!(cluster.sql("postgres", sql), "2000");
+    run(&scratch, 0, &["snapshot", "drop", &conninfo, "one"]);
+    forget(&cluster);
+    scratch.assert_clean();
+}

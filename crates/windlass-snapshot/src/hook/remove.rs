@@ -78,8 +78,8 @@ pub(crate) fn why_gone(document: &Document) -> String {
         let is_same_system = boot().is_ok_and(|boot| boot == document.boot);
         let why = match is_same_system {
             true => {
-                "the data directory was moved or made anew since, or its server loaded the hook \
-                 of another version"
+                "the data directory was moved or made anew since, the memory of the hook in \
+                 /dev/shm was removed, or the server loaded the hook of another version"
             }
             false => "the system has started again since",
         };

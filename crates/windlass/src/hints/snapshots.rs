@@ -188,7 +188,8 @@ fn of_method(error: &SnapshotError) -> Option<String> {
             "Change that line, and then type the command again."
         }
         SnapshotError::Inactive { .. } => {
-            "The server log has a line that begins with `windlass:` and says why."
+            "The server log has a line that begins with `windlass:` and says why. If it has none, \
+             somebody removed the memory of the hook in /dev/shm: start the server again."
         }
         SnapshotError::Depending { .. } => {
             "`windlass snapshot list DATABASE` shows them. Drop them first."

@@ -425,6 +425,48 @@ fn rolling_snapshots_say_how_they_were_made_and_show_each_its_moment() {
     scratch.assert_clean();
 }
 
+/// The server's processes go on with the memory that they have, and nobody else finds it.
+#[test]
+fn a_server_whose_memory_was_removed_has_no_snapshots_until_it_starts_again() {
+    stay_root();
+    let scratch = Scratch::new();
+    let library = library(&scratch).display().to_string();
+    let options = ClusterOptions::default();
+    let options = options.setting(format!("shared_preload_libraries = '{library}'"));
+    let mut cluster = PrivateCluster::start(&options);
+    let conninfo = cluster.conninfo();
+    cluster.sql("postgres", "CREATE TABLE mark AS SELECT 1 AS i");
+    let create = |name: &str, code: i32| {
+        let words = ["snapshot", "create", &conninfo, name, "--method", "hook"];
+        run(&scratch, code, &words)
+    };
+    create("one", 0);
+    forget(&cluster);
+    let enable = ["snapshot", "enable", &conninfo];
+    let said = run(&scratch, 1, &enable);
+    for part in ["does not write through it", "/dev/shm"] {
+        assert!(said.contains(part), "{said}");
+    }
+    let listed = run(&scratch, 3, &["snapshot", "list", &conninfo]);
+    for part in ["lost: ", "/dev/shm was removed"] {
+        assert!(listed.contains(part), "{listed}");
+    }
+    create("two", 1);
+    restart(&mut cluster);
+    run(&scratch, 0, &enable);
+    run(&scratch, 0, &["snapshot", "drop", &conninfo, "one"]);
+    create("two", 0);
+    cluster.sql("postgres", "UPDATE mark SET i = 2");
+    cluster.sql("postgres", "CHECKPOINT");
+    let word = format!("{conninfo}@two");
+    let ask = ["psql", "-XqAt", "-c", "SELECT i FROM mark"];
+    let open = ["open", "--quiet", &word, "--"];
+    assert_eq!(run(&scratch, 0, &[&open[..], &ask].concat()), "1\n");
+    run(&scratch, 0, &["snapshot", "drop", &conninfo, "two"]);
+    forget(&cluster);
+    scratch.assert_clean();
+}
+
 #[test]
 fn a_damaged_page_that_the_hook_kept_is_damage_to_every_command() {
     use std::os::unix::fs::FileExt;

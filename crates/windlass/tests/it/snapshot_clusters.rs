@@ -1,7 +1,12 @@
-//! Snapshots of PostgreSQL clusters, under load.
+//! Snapshots of PostgreSQL clusters, under load, and killed while they are made.
 
+use std::process::Command;
+
+use serde_json::Value;
+use windlass_testkit::counted::{counted, drawn, killed};
 use windlass_testkit::load::under_load;
-use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, stay_root, succeed};
+use windlass_testkit::postgres::{ClusterOptions, DEFAULT_BIN, PrivateCluster, stay_root, succeed};
+use windlass_testkit::volume::{Volume, VolumeKind};
 
 use crate::opening::Scratch;
 use crate::support::text;
@@ -87,4 +92,61 @@ fn a_cluster_under_load_has_snapshots_that_open_verify_and_restore() {
     let home = format!("{data}.windlass-snapshots");
     assert!(!std::path::Path::new(&home).exists());
     scratch.assert_clean();
+}
+
+/// Calls that change something.
+const CHANGES: &str = "openat,mkdir,write,pwrite64,ioctl,copy_file_range,ftruncate,fsync,fdatasync,\
+    rename,renameat2,unlink,sendto";
+/// So many of them are tried in the suite.
+const FEW: usize = 2;
+const SEED: u64 = 23;
+
+/// The server ends the backup with the session, and the next snapshot removes what is left.
+#[test]
+fn a_copy_or_a_clone_of_a_cluster_that_is_killed_leaves_nothing_that_counts() {
+    stay_root();
+    let (volume, scratch) = (Volume::new(VolumeKind::Xfs, 1500), Scratch::new());
+    let mut made = PrivateCluster::start(&ClusterOptions::default());
+    made.sql("postgres", "CREATE TABLE mark AS SELECT 1 AS i");
+    made.stop("fast");
+    let data = volume.at().join("data");
+    succeed(Command::new("cp").arg("-a").arg(made.data()).arg(&data));
+    let cluster = PrivateCluster::adopt(&data, DEFAULT_BIN.as_ref());
+    let (conninfo, trace) = (cluster.conninfo(), scratch.path().join("trace"));
+    let listed = || {
+        let listed = run(&scratch, &["snapshot", "list", &conninfo, "--json"]);
+        let listed: Value = serde_json::from_str(listed.trim()).unwrap();
+        listed["snapshots"].as_array().unwrap().clone()
+    };
+    for method in ["copy", "clone"] {
+        let create = |name: &str| {
+            let words = ["snapshot", "create", &conninfo, name, "--method", method];
+            scratch.command(None, &words)
+        };
+        let (output, calls) = counted(&create("whole"), CHANGES, &trace);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        assert!(calls.len() > 20, "{method}: {calls:?}");
+        run(&scratch, &["snapshot", "drop", &conninfo, "whole"]);
+        for call in drawn(calls, FEW, SEED) {
+            let at = format!("{method}, killed at {call}");
+            killed(&create("killed"), &call);
+            let next = create("next").output().unwrap();
+            assert_eq!(next.status.code(), Some(0), "{at}: {}", text(&next));
+            for one in listed() {
+                assert_eq!(one["state"], "kept", "{at}: {one}");
+                let name = one["name"].as_str().unwrap();
+                if name == "killed" {
+                    let word = format!("{conninfo}@{name}");
+                    let ask = ["psql", "-XqAt", "-c", "SELECT i FROM mark"];
+                    let open = ["open", "--quiet", &word, "--"];
+                    assert_eq!(run(&scratch, &[&open[..], &ask].concat()), "1\n", "{at}");
+                }
+                run(&scratch, &["snapshot", "drop", &conninfo, name]);
+            }
+            assert!(
+                !volume.at().join("data.windlass-snapshots").exists(),
+                "{at}"
+            );
+        }
+    }
 }

@@ -51,3 +51,40 @@ pub(super) fn clients_of(request: &ExperimentRequest) -> Vec<usize> {
         _ => vec![0],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(experiment: SnapshotExperiment, clients: &[usize]) -> ExperimentRequest {
+        ExperimentRequest {
+            experiment,
+            database: String::new(),
+            into: None,
+            to: None,
+            method: Method::Hook,
+            library: None,
+            programs: None,
+            scale: 1,
+            seconds: 1.0,
+            repeat: 1,
+            clients: clients.to_vec(),
+            settings: Vec::new(),
+            out: None,
+        }
+    }
+
+    #[test]
+    fn what_depends_on_the_load_is_tried_at_two_loads_unless_others_are_asked_for() {
+        for experiment in [
+            SnapshotExperiment::Chain,
+            SnapshotExperiment::Throughput,
+            SnapshotExperiment::Latency,
+        ] {
+            let loads = clients_of(&request(experiment, &[]));
+            assert_eq!(loads.len(), 2, "{experiment:?}");
+            assert!(loads[0] < loads[1], "the lowest first");
+            assert_eq!(clients_of(&request(experiment, &[3])), [3]);
+        }
+    }
+}

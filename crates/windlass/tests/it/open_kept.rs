@@ -240,6 +240,10 @@ fn a_kept_snapshot_by_the_hook_is_closed_when_it_is_dropped() {
         let conninfo = text_of(&opened, "conninfo");
         assert_eq!(ask(&scratch, &conninfo, "SELECT i FROM mark"), rows);
         reached.push(conninfo);
+        let steps = opened["steps"].as_array().unwrap();
+        for step in ["mounting the image", "starting the server", "redo"] {
+            assert!(steps.iter().any(|one| one["name"] == step), "{opened}");
+        }
         run(&scratch, 0, &["snapshot", "drop", &database, name]);
         assert_eq!(kept(&scratch, None, "by-hook"), None);
     }

@@ -88,7 +88,10 @@ fn a_server_is_enabled_has_snapshots_and_is_disabled_again() {
     );
 
     let bracketed = create("bracketed", &["--checkpoint", "spread", "--method", "hook"]);
-    assert_eq!(bracketed.status.code(), Some(0), "{}", text(&bracketed));
+    let told = text(&bracketed);
+    assert_eq!(bracketed.status.code(), Some(0), "{told}");
+    let is_step = |line: &str| line.starts_with("step ") && line.ends_with(" s  linking files");
+    assert!(told.lines().any(is_step), "{told}");
     cluster.sql("postgres", "INSERT INTO mark VALUES (2)");
     let words = ["--checkpoint", "none", "--json"];
     let paused: Value = serde_json::from_str(text(&create("paused", &words)).trim()).unwrap();

@@ -6,7 +6,10 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, give_to_servers, stay_root};
+use windlass_testkit::load::Load;
+use windlass_testkit::postgres::{
+    ClusterOptions, PrivateCluster, give_to_servers, stay_root, succeed,
+};
 use windlass_testkit::volume::{Volume, VolumeKind};
 
 use crate::opening::Scratch;
@@ -206,4 +209,45 @@ fn what_snapshots_keep_is_in_no_backup() {
     assert!(listed.lines().any(of_space), "{listed}");
     assert!(!listed.contains("/windlass/"), "{listed}");
     spaced.scratch.assert_clean();
+}
+
+/// What pgbench keeps true in every state.
+const SUMS: &str = "SELECT (SELECT sum(abalance) FROM pgbench_accounts)
+        = (SELECT sum(bbalance) FROM pgbench_branches)
+    AND (SELECT sum(tbalance) FROM pgbench_tellers)
+        = (SELECT coalesce(sum(delta), 0) FROM pgbench_history)";
+
+#[test]
+fn a_tablespace_on_another_file_system_is_of_the_moment_of_the_rest_under_load() {
+    let spaced = Spaced::new();
+    let init = ["-i", "-q", "-s", "1", "postgres"];
+    succeed(spaced.cluster.tool("pgbench").args(init));
+    // The money is on both file systems.
+    for table in ["pgbench_accounts", "pgbench_tellers"] {
+        spaced.sql(&format!("ALTER TABLE {table} SET TABLESPACE far"));
+    }
+    spaced.sql("ALTER INDEX pgbench_accounts_pkey SET TABLESPACE far");
+    let load = Load::start(&spaced.cluster, 3);
+    let written = |more: &str| {
+        let count = "SELECT count(*) FROM pgbench_history";
+        let before = spaced.sql(count);
+        let question = format!("SELECT ({count}) > {before} + {more}");
+        spaced.cluster.wait_until(&question, "t");
+    };
+    written("20");
+    spaced.snapshot("create", &["linked", "--method", "hook"]);
+    let paused = ["paused", "--method", "hook", "--checkpoint", "none"];
+    spaced.snapshot("create", &paused);
+    for sql in ["CHECKPOINT", "VACUUM FULL pgbench_tellers", "CHECKPOINT"] {
+        written("20");
+        spaced.sql(sql);
+    }
+    load.end();
+    for name in ["linked", "paused"] {
+        let word = spaced.word(name);
+        let ask = ["open", "--quiet", &word, "--", "psql", "-XqAt", "-c", SUMS];
+        assert_eq!(spaced.windlass(&ask).trim(), "t", "{name}");
+    }
+    let said = spaced.windlass(&["verify", "--open", &spaced.word("paused")]);
+    assert!(said.contains("nothing wrong was found"), "{said}");
 }

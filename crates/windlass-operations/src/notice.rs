@@ -21,7 +21,7 @@ use crate::error::OperationError;
 use crate::experimenting::ExperimentStep;
 use crate::hooks::HookError;
 use crate::metrics::{ForeignFile, MetricsAddress};
-use crate::places::How;
+use crate::places::{How, TimeFault};
 use crate::recovery::{FilePlan, RecoveryPlan};
 use crate::sweeping::SweepStep;
 use crate::verify::VerifyStep;
@@ -132,6 +132,15 @@ pub enum Notice<'a> {
         set: &'a SetEntry,
         /// The newest set that was not begun in the future.
         before: Option<&'a SetEntry>,
+    },
+    /// The time of a set cannot be right, and by the times another set would have been taken.
+    WrongTime {
+        /// The set.
+        set: &'a SetEntry,
+        /// The set that proves it.
+        other: &'a SetEntry,
+        /// How it does.
+        fault: TimeFault,
     },
     /// Newer files of other users, which this user may not read, were passed over.
     FilesOfOthers {

@@ -14,6 +14,7 @@ mod identity;
 mod listed;
 mod mending;
 mod named;
+mod order;
 mod other;
 mod request;
 mod which;
@@ -31,6 +32,7 @@ use crate::devices::{STORAGE, is_place};
 use crate::error::OperationError;
 use crate::notice::Notice;
 pub use advice::{Advice, BadSet, Instead};
+pub(crate) use choose::tell_of_order;
 pub use choose::{Chosen, choose};
 pub use database::Configured;
 pub use error::{DatabaseSets, PlaceError, SetName};
@@ -40,6 +42,8 @@ pub(crate) use listed::check_used;
 pub use listed::{list, names, short_id};
 use mending::Mending;
 pub use named::Named;
+pub use order::TimeFault;
+pub(crate) use order::{Made, in_order};
 pub use other::{advice_about, advice_of_stripes};
 pub use request::{SetChoice, SetRequest};
 pub use which::{How, Which, WhichError};
@@ -48,6 +52,8 @@ pub use which::{How, Which, WhichError};
 pub struct LocatedSet {
     /// The paths of its stripes.
     pub stripes: Vec<PathBuf>,
+    /// When it was begun, if it was chosen among others, in nanoseconds since 1970 UTC.
+    pub(crate) begun_nanos: Option<i64>,
     /// Directories in which sets on which it builds may be, besides those of its stripes.
     pub places: Vec<PathBuf>,
     /// What to do if the set is damaged. For stripes it is found out when it is needed.
@@ -63,6 +69,7 @@ impl LocatedSet {
     pub fn of_list(set: &SetEntry, sets: &[&SetEntry], places: &[PathBuf]) -> Self {
         Self {
             stripes: set.locations(),
+            begun_nanos: None,
             places: places.to_vec(),
             advice: Some(advice_about(sets, set, places)),
             known: known(set),
@@ -74,6 +81,7 @@ impl LocatedSet {
     pub fn of_stripes(stripes: Vec<PathBuf>, places: &[PathBuf]) -> Self {
         Self {
             stripes,
+            begun_nanos: None,
             places: places.to_vec(),
             advice: None,
             known: None,
@@ -176,6 +184,7 @@ pub fn find_named(caller: &Caller, named: &Named) -> Result<LocatedSet, Operatio
     });
     let found = LocatedSet {
         stripes: chosen.set.locations(),
+        begun_nanos: Some(chosen.begun_nanos),
         places: words.clone(),
         advice: Some(chosen.advice),
         known: known(chosen.set),
@@ -234,6 +243,7 @@ fn of_stripe(
     };
     Ok(LocatedSet {
         stripes,
+        begun_nanos: None,
         places,
         advice: None,
         known: None,

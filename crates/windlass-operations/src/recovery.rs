@@ -26,8 +26,9 @@ mod request;
 
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use windlass_engine::OpenSet;
+use windlass_engine::media::saturated;
 use windlass_postgres::{DatabaseFacts, Lsn, Recovery, RecoveryPoint, Sought, Stop, seek_point};
 use windlass_repository::{
     KnownLog, LogPath, LogPlace, LogReader, RepositoryError, database_number,
@@ -124,7 +125,7 @@ pub(crate) fn choose_point(
                 return Err(first.unwrap_or(error));
             }
         }
-        sets.choice.which = Some(Which::By(before(&set)));
+        sets.choice.which = Some(Which::By(before(&found, &set)));
     }
 }
 
@@ -211,13 +212,15 @@ fn windows(
     Ok(found.iter().flat_map(shown).collect())
 }
 
-/// The moment before a set was begun, in nanoseconds since 1970.
-fn before(set: &OpenSet) -> i64 {
-    let begun = set
-        .stripes()
-        .first()
-        .map(|stripe| stripe.header().created_nanos);
-    begun.unwrap_or_default().saturating_sub(1)
+/// The moment before a set was begun, in nanoseconds since 1970. If its clock ran fast, it is no
+/// moment that nobody may ask for.
+fn before(found: &LocatedSet, set: &OpenSet) -> i64 {
+    let stripe = set.stripes().first();
+    let created = stripe.map(|stripe| stripe.header().created_nanos);
+    let begun = found.begun_nanos.or(created).unwrap_or_default();
+    let day = Timestamp::now().saturating_add(SignedDuration::from_hours(24));
+    let day = day.map_or(i64::MAX, |day| saturated(day.as_nanosecond()));
+    begun.saturating_sub(1).min(day)
 }
 
 /// How a set goes on to the point; nothing if it is there. Fails if it does not get there.

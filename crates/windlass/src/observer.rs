@@ -12,7 +12,7 @@ use windlass_engine::media::SetId;
 use windlass_engine::{Progress, SetEntry};
 use windlass_lab::Prediction;
 use windlass_operations::owners::this_user;
-use windlass_operations::places::{How, Identity, short_id};
+use windlass_operations::places::{How, Identity, TimeFault, short_id};
 use windlass_operations::snapshots::Settled;
 use windlass_operations::{
     FilePlan, Notice, Observer, OperationError, RecoveryError, RecoveryPlan, chain,
@@ -65,6 +65,9 @@ impl Terminal {
         match notice {
             Notice::SetChosen { set, how } => self.note(&chosen(set, how)),
             Notice::SetOfFuture { set, before } => of_future(set, *before),
+            Notice::WrongTime { set, other, fault } => {
+                output::note(&wrong_time(set, other, *fault));
+            }
             Notice::FilesOfOthers { count, first } => {
                 let (path, user) = (first.display(), user_shown(this_user()));
                 let files = output::count(*count, "newer file");
@@ -340,6 +343,28 @@ fn of_future(set: &SetEntry, before: Option<&SetEntry>) {
              it with --set {id}."
         ));
     }
+}
+
+/// Which of two sets has a wrong time, and how the other one shows it. The choice is right.
+fn wrong_time(set: &SetEntry, other: &SetEntry, fault: TimeFault) -> String {
+    let (id, begun) = (short_id(set), local_time(set.begun_nanos));
+    let (by, then) = (short_id(other), local_time(other.begun_nanos));
+    let shown = match fault {
+        TimeFault::FutureBase => "builds on it",
+        TimeFault::FutureLog => "ends behind it in the log",
+        TimeFault::BeforeBase => {
+            return format!(
+                "note: set {id} says that it was begun at {begun}, but it builds on set {by}, \
+                 which was begun at {then}: one of these times is wrong, and {id} counts as the \
+                 newer one"
+            );
+        }
+    };
+    format!(
+        "note: set {id} says that it was begun at {begun}, which is in the future, but set {by} \
+         {shown} and was begun at {then}: the time of {id} is wrong, so it counts as older than \
+         {by}"
+    )
 }
 
 /// A mistyped name, or a disk that is not mounted, must not stay unseen: this is also for --quiet.

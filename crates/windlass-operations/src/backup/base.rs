@@ -12,6 +12,7 @@ use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::Value;
 use windlass_engine::media::BackupType;
 use windlass_engine::{METADATA_LIMIT_DEFAULT, OpenSet, Outputs, SetEntry, SetState};
@@ -24,7 +25,9 @@ use crate::caller::Caller;
 use crate::devices::{self, DeviceName, STORAGE, is_place};
 use crate::error::OperationError;
 use crate::images::AsCluster;
-use crate::places::{self, SetChoice, SetRequest, Which, list, names, short_id};
+use crate::places::{
+    self, Made, SetChoice, SetRequest, Which, in_order, list, names, short_id, tell_of_order,
+};
 
 /// What a backup builds on, or why it is a full one although a base was asked for. None if a full
 /// one was asked for.
@@ -192,15 +195,15 @@ impl BaseSearch<'_> {
         let places: Vec<_> = devices::places(self.devices);
         let places: Vec<_> = places.into_iter().filter(|path| is_place(path)).collect();
         let found = list(&places)?;
-        let is_candidate = |set: &&SetEntry| {
-            let about = set.about.as_ref();
-            about
-                .is_some_and(|about| self.may_build_on(about.backup_type) && is_of(&about.database))
-        };
         let mut reason = None;
-        for set in found.sets.iter().rev().filter(is_candidate) {
+        let candidates = self.candidates(&found.sets, &is_of);
+        for one in candidates.iter().rev() {
+            let set = one.set;
             match opened(set, &places).and_then(|open| Ok((take(&open)?, open))) {
-                Ok((taken, open)) => return Ok(Ok((open, taken))),
+                Ok((taken, open)) => {
+                    tell_of_order(self.caller, one, &candidates);
+                    return Ok(Ok((open, taken)));
+                }
                 Err(why) => drop(reason.get_or_insert(format!("set {}: {why}", short_id(set)))),
             }
         }
@@ -225,6 +228,26 @@ impl BaseSearch<'_> {
             }
         };
         Ok(Err(reason.unwrap_or_else(none)))
+    }
+
+    /// The sets on which it may build, in the order in which they were made. What cannot be the
+    /// base may say when another set was made.
+    fn candidates<'a>(
+        &self,
+        sets: &'a [SetEntry],
+        is_of: impl Fn(&Value) -> bool,
+    ) -> Vec<Made<'a>> {
+        let own = sets.iter().filter(|set| {
+            let about = set.about.as_ref();
+            about.is_some_and(|about| is_of(&about.database))
+        });
+        let own: Vec<_> = own.collect();
+        let mut made = in_order(&own, Timestamp::now());
+        made.retain(|one| {
+            let about = one.set.about.as_ref();
+            about.is_some_and(|about| self.may_build_on(about.backup_type))
+        });
+        made
     }
 
     /// What to add if sets have the path of this database, but another machine.

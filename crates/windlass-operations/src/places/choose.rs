@@ -11,6 +11,7 @@ use super::below;
 use super::error::{DatabaseSets, PlaceError, SetName};
 use super::identity::{Identity, databases};
 use super::named::Named;
+use super::order::{Made, future_after, in_order};
 use super::other::advice_about;
 use super::which::{How, Which, meant};
 use crate::caller::Caller;
@@ -19,14 +20,14 @@ use crate::error::OperationError;
 use crate::moments::timestamp;
 use crate::notice::Notice;
 
-/// How far apart the clocks of two machines may be without a word about it.
-const CLOCKS_DIFFER_MINUTES: i64 = 5;
-
 /// The chosen set of a list.
 #[derive(Debug)]
 pub struct Chosen<'a> {
     /// The set.
     pub set: &'a SetEntry,
+    /// When it was begun, in nanoseconds since 1970 UTC. If other sets say that its own time is
+    /// wrong, one that fits them.
+    pub begun_nanos: i64,
     /// What to do if it is damaged.
     pub advice: Advice,
     /// How the set was chosen.
@@ -52,6 +53,7 @@ pub fn choose<'a>(
         let set = set.map_err(|error| other().unwrap_or(error))?;
         return Ok(Chosen {
             set,
+            begun_nanos: set.begun_nanos,
             advice: advice_about(&sets, set, &named.paths),
             how: How::Id(start.clone()),
         });
@@ -63,18 +65,19 @@ pub fn choose<'a>(
         }
         _ => i64::MAX,
     };
-    let is_candidate =
-        |set: &&&SetEntry| !matches!(set.state, SetState::Unfinished) && set.begun_nanos <= bound;
-    let candidates: Vec<&SetEntry> = sets.iter().filter(is_candidate).copied().collect();
-    one_database(&candidates, place)?;
-    let Some(set) = candidates.last().copied() else {
+    let candidates = begun_by(&sets, bound);
+    let entries: Vec<_> = candidates.iter().map(|one| one.set).collect();
+    one_database(&entries, place)?;
+    let Some(newest) = candidates.last() else {
         return Err(nothing(list, &sets, bound, named));
     };
-    passed_over_unknown(caller, list, set, bound)?;
-    tell_of_future(caller, set, &candidates);
+    passed_over_unknown(caller, list, newest, bound)?;
+    tell_of_order(caller, newest, &candidates);
+    tell_of_future(caller, newest, &candidates);
     Ok(Chosen {
-        set,
-        advice: advice_about(&sets, set, &named.paths),
+        set: newest.set,
+        begun_nanos: newest.begun_nanos,
+        advice: advice_about(&sets, newest.set, &named.paths),
         how: How::Newest {
             count: candidates.len(),
             by: (bound < i64::MAX).then_some(bound),
@@ -83,17 +86,43 @@ pub fn choose<'a>(
     })
 }
 
+/// The sets that were begun by a moment, in the order in which they were made.
+fn begun_by<'a>(sets: &[&'a SetEntry], bound: i64) -> Vec<Made<'a>> {
+    let is_usable = |set: &&&SetEntry| !matches!(set.state, SetState::Unfinished);
+    let usable: Vec<&SetEntry> = sets.iter().filter(is_usable).copied().collect();
+    let mut made = in_order(&usable, Timestamp::now());
+    made.retain(|one| one.begun_nanos <= bound);
+    made
+}
+
+/// Tells if another one of these sets would have been taken by what they say about their times, and
+/// which of these times is wrong.
+pub(crate) fn tell_of_order(caller: &Caller, taken: &Made<'_>, among: &[Made<'_>]) {
+    let latest = among.iter();
+    let latest = latest.max_by_key(|one| (one.set.begun_nanos, one.set.set_id));
+    let Some(latest) = latest.filter(|one| one.set.set_id != taken.set.set_id) else {
+        return;
+    };
+    let mut faults = [latest, taken].into_iter();
+    let fault = faults.find_map(|one| Some((one.set, one.fault?)));
+    if let Some((set, (fault, other))) = fault {
+        caller.tell(&Notice::WrongTime { set, other, fault });
+    }
+}
+
 /// Tells if the newest set says that it was begun in the future. The clock that gave it this time
 /// was wrong, so another set may be newer.
-fn tell_of_future(caller: &Caller, set: &SetEntry, candidates: &[&SetEntry]) {
-    let limit = Timestamp::now() + SignedDuration::from_mins(CLOCKS_DIFFER_MINUTES);
-    let is_future = |set: &SetEntry| timestamp(set.begun_nanos) > limit;
-    if !is_future(set) {
+fn tell_of_future(caller: &Caller, newest: &Made<'_>, candidates: &[Made<'_>]) {
+    let limit = future_after(Timestamp::now());
+    if newest.begun_nanos <= limit {
         return;
     }
-    let mut before = candidates.iter().rev().filter(|set| !is_future(set));
-    let before = before.next().copied();
-    caller.tell(&Notice::SetOfFuture { set, before });
+    let mut before = candidates.iter().rev();
+    let before = before.find(|one| one.begun_nanos <= limit);
+    caller.tell(&Notice::SetOfFuture {
+        set: newest.set,
+        before: before.map(|one| one.set),
+    });
 }
 
 /// Refuses a moment that is still to come: the newest set would be taken for one of that day.
@@ -187,10 +216,10 @@ fn of_another(list: &SetList, start: &str, named: &Named) -> Option<PlaceError> 
 fn passed_over_unknown(
     caller: &Caller,
     list: &SetList,
-    set: &SetEntry,
+    newest: &Made<'_>,
     bound: i64,
 ) -> Result<(), PlaceError> {
-    let newer = |nanos: i64| nanos > set.begun_nanos && nanos <= bound;
+    let newer = |nanos: i64| nanos > newest.begun_nanos && nanos <= bound;
     let unknown = list.unknown.iter();
     let unknown = unknown.filter(|one| newer(one.file.modified_nanos));
     // Sets of another user, which only that user may read, keep nobody from using his own.
@@ -209,7 +238,7 @@ fn passed_over_unknown(
         written_nanos: unknown.file.modified_nanos,
         fault: unknown.fault.to_string(),
         is_damage: unknown.fault.is_damage(),
-        newest: name(set),
+        newest: name(newest.set),
     })
 }
 

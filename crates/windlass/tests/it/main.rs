@@ -97,6 +97,7 @@ mod snapshots;
 mod support;
 mod sweep;
 mod terminal;
+mod times;
 mod trouble;
 mod verify_new;
 mod verify_open;

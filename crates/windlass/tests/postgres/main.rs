@@ -35,4 +35,5 @@ mod run;
 mod support;
 mod sweep;
 mod timelines;
+mod times;
 mod went_back;

@@ -5,13 +5,16 @@
 use std::fs::{create_dir, read, write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use windlass_testkit::bucket::{ACCESS_KEY, BUCKET, S3Server, SECRET_KEY};
 use windlass_testkit::evil::{Asked, Evil, Proxy};
 
 use crate::run::{command, core_file_limit, text};
+
+/// How long a test waits for what must come.
+const HANG: Duration = Duration::from_secs(120);
 
 /// A server with a bucket, a proxy in front of it, and a database.
 pub struct Shop {
@@ -373,12 +376,14 @@ fn what_has_the_name_of_a_stripe_does_not_seal_it() {
     let words = ["backup", &database, "--to", &first, "--to", &second];
     shop.killed_before(Asked::Seal, &words);
     // The proxy may still pass on what the killed one sent.
+    let begin = Instant::now();
     let seals = loop {
         let mut seals = shop.server.keys();
         seals.retain(|key| key.ends_with(".seal"));
         if !seals.is_empty() {
             break seals;
         }
+        assert!(begin.elapsed() < HANG, "no stripe gets its seal");
         std::thread::sleep(Duration::from_millis(10));
     };
     assert_eq!(seals.len(), 1, "{seals:?}");

@@ -154,6 +154,54 @@ fn a_set_whose_index_is_damaged_is_no_base_and_the_one_before_it_is() {
     assert_eq!((found, base(&next)), (5, id(&full)));
 }
 
+/// Frames of the only base are damaged, those with its hashes among them, and its index is not: the
+/// set opens, and only reading the hashes shows the damage.
+#[test]
+fn a_set_whose_hashes_are_damaged_is_no_base_and_the_backup_is_the_next_one() {
+    for journal in [Journal::Wal, Journal::Delete] {
+        let place = place(journal);
+        link(&place, "full");
+        let before = place.sets();
+        damage_frames(&place.path("sets").join(&before[0]));
+        place.ledger.commit(1, 3);
+        let (database, sets) = place.ends();
+        let words = ["backup", &database, "--to", &sets, "--type", "incr"];
+        let reason = "the hashes of its pages cannot be read: ";
+        let strict = windlass(&[&words[..], &["--strict"]].concat());
+        let said = text(&strict);
+        assert_eq!(strict.status.code(), Some(1), "{said}");
+        for part in ["there is nothing to build on: ", reason, "hint: "] {
+            assert!(said.contains(part), "{said}");
+        }
+        assert_eq!(place.sets(), before, "a failed backup leaves nothing");
+        let (code, instead) = json(&words);
+        let warning = &instead["warnings"][0];
+        assert_eq!((code, &instead["type"]), (3, &"full".into()), "{instead}");
+        assert_eq!(warning["name"], "full-instead", "{instead}");
+        assert!(warning.to_string().contains(reason), "{instead}");
+        assert_eq!(place.restored(&place.path("sets")), 3);
+        place.ledger.commit(4, 5);
+        let (next, found) = link(&place, "incr");
+        assert_eq!((found, base(&next)), (5, id(&instead)));
+    }
+}
+
+/// The same damage in the newest set, which is not the only one.
+#[test]
+fn a_set_whose_hashes_are_damaged_is_no_base_and_the_one_before_it_is() {
+    let place = place(Journal::Wal);
+    let (full, _) = link(&place, "full");
+    let before = place.sets();
+    place.ledger.commit(1, 3);
+    link(&place, "incr");
+    let mut names = place.sets();
+    names.retain(|name| !before.contains(name));
+    damage_frames(&place.path("sets").join(&names[0]));
+    place.ledger.commit(4, 5);
+    let (next, found) = link(&place, "incr");
+    assert_eq!((found, base(&next)), (5, id(&full)));
+}
+
 #[test]
 fn a_database_without_an_earlier_set_is_backed_up_as_a_whole_with_a_warning() {
     let place = Place::new();

@@ -21,7 +21,7 @@ use crate::error::OperationError;
 use crate::places::{self, Configured, SetChoice, SetRequest};
 use crate::privilege;
 use crate::recovered::{ChosenMoment, MomentRequest, RecoveredImage};
-use crate::snapshots::SnapshotImage;
+use crate::snapshots::{SnapshotImage, divided};
 
 pub use crate::as_cluster::AsCluster;
 
@@ -248,12 +248,9 @@ fn kind_of(facts: &Facts) -> Result<ImageKind, OperationError> {
 }
 
 /// The connection string that a word is, if it is one. A path that exists is none, and neither is
-/// the name of a snapshot or a set, which stands behind the last `@`.
+/// one with the name of a snapshot or a set behind it.
 fn connection_string(place: &Path) -> Option<&str> {
     let text = place.to_str()?;
-    let has_name = text
-        .rsplit_once('@')
-        .is_some_and(|(_, name)| !name.contains('/'));
     let schemes = ["postgres://", "postgresql://"];
     let is_uri = schemes.iter().any(|scheme| text.starts_with(scheme));
     let keyword = text
@@ -262,7 +259,7 @@ fn connection_string(place: &Path) -> Option<&str> {
     let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
     let has_keyword = !keyword.is_empty() && keyword.bytes().all(is_letter);
     let is_string = is_uri || has_keyword && place.symlink_metadata().is_err();
-    (is_string && !has_name).then_some(text)
+    (is_string && matches!(divided(text), Ok(None))).then_some(text)
 }
 
 fn become_owner(place: &Path, process: ProcessUse) -> Result<(), OperationError> {
@@ -392,12 +389,17 @@ mod tests {
             " port = 5433 dbname=shop",
             "postgres://me@db/shop",
             "postgresql:///shop",
+            "postgres://me:p%40ss@db",
+            "host=/var/run/postgresql password='p@ss'",
         ] {
             assert!(OpenImage::is_live(Path::new(text)), "{text}");
         }
         for text in [
             "host=/var/run/postgresql@before",
             "postgres:///shop@before",
+            "postgres://me:p%40ss@db@before",
+            "host=/var/run/postgresql password='p@ss'@before",
+            "host=/var/run/postgresql password=p@ss",
             "/backup/a=b",
             "s3://backup/a=b",
             "a=b@latest",

@@ -15,6 +15,7 @@ mod listed;
 mod named;
 mod rotate;
 mod subject;
+mod word;
 
 use std::path::{Path, PathBuf};
 
@@ -43,6 +44,8 @@ pub use windlass_snapshot::{
     ClusterBack, Entry, Left, Method, Obstacle, Older, PassedOver, Record, Reverted, STATES_KEPT,
     Settled, Snapshot, SnapshotError, State, Step, Survives, Undo, UndoNumber, UndoRecord,
 };
+pub(crate) use word::divided;
+pub use word::with_name;
 
 /// Which database's snapshots are meant.
 #[derive(Clone, Debug, Default)]

@@ -41,6 +41,7 @@ use std::path::PathBuf;
 
 use clap::parser::ValueSource;
 use clap::{ArgAction, CommandFactory, FromArgMatches};
+use windlass_operations::snapshots::with_name;
 
 use crate::cli::{self, Cli};
 use crate::database::DatabaseName;
@@ -309,7 +310,7 @@ fn resolve(config: &Config, command: &mut cli::Command) -> Result<(), Failure> {
         } else if let Some((name, snapshot)) = word.rsplit_once('@')
             && let Some(database) = config.databases.get(name)
         {
-            *word = format!("{}@{snapshot}", database.source(name)?);
+            *word = with_name(&database.source(name)?, snapshot);
         }
     }
     Ok(())

@@ -8,6 +8,7 @@ use windlass_engine::show_size;
 use windlass_object::PARTS_MAX;
 
 use crate::ending::Ending;
+use crate::hidden::hidden;
 
 /// What was named as a database is none.
 #[derive(Debug, Error)]
@@ -33,6 +34,15 @@ pub enum DatabaseError {
     /// Neither a path nor a connection string.
     #[error("{text} is no file, no connection string and no configured database")]
     Unknown {
+        /// What was named.
+        text: String,
+    },
+    /// An `@` that may be part of a password, or may stand before the name of a snapshot.
+    #[error(
+        "{}: the last @ can be part of the password, or stand before the name of a snapshot",
+        hidden(text)
+    )]
+    Divided {
         /// What was named.
         text: String,
     },

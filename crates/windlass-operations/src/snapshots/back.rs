@@ -85,7 +85,7 @@ impl BackOutcome {
 
 /// Plans to make a database what its snapshot is. The database is named like `DATABASE@NAME`.
 pub fn plan_revert(caller: &Caller, of: &SnapshotsOf) -> Result<BackPlan, OperationError> {
-    let named = split(of.database.as_ref());
+    let named = split(of.database.as_ref())?;
     let (database, name) = named.ok_or_else(|| SnapshotError::NoName {
         text: of.database.clone(),
     })?;

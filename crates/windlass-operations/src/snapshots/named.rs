@@ -1,7 +1,7 @@
 //! What DATABASE@NAME means, and the directory of a snapshot: a snapshot in the place of a set or
 //! an image.
 //!
-//! A path that exists is what it is. Otherwise the last `@` divides a word. What stands before it
+//! A path that exists is what it is. Otherwise an `@` divides a word. What stands before it
 //! is a configured name, a SQLite file, a data directory, or a connection string.
 
 use std::path::{Path, PathBuf};
@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use windlass_snapshot::{Place, Snapshot, SnapshotName};
 
 use super::subject::Subject;
+use super::word::divided;
 use crate::caller::Caller;
 use crate::database::DatabaseName;
-use crate::error::OperationError;
+use crate::error::{DatabaseError, OperationError};
 use crate::places::{Configured, Which};
 use crate::privilege;
 
@@ -25,7 +26,7 @@ pub fn find(
         let at = Snapshot::is_at(word).then(|| Snapshot::open(word));
         return Ok(at.transpose()?);
     }
-    let Some((database, name)) = split(word) else {
+    let Some((database, name)) = split(word)? else {
         return Ok(None);
     };
     let one = configured.iter().find(|one| one.name == database);
@@ -53,10 +54,9 @@ pub fn find(
 }
 
 /// The two parts of a word, if the second can be the name of a snapshot.
-pub(super) fn split(word: &Path) -> Option<(&str, SnapshotName)> {
-    let (database, name) = word.to_str()?.rsplit_once('@')?;
-    let name = SnapshotName::parse(name).ok()?;
-    (!database.is_empty()).then_some((database, name))
+pub(super) fn split(word: &Path) -> Result<Option<(&str, SnapshotName)>, DatabaseError> {
+    let parts = word.to_str().map(divided).transpose()?.flatten();
+    Ok(parts.and_then(|(database, name)| Some((database, SnapshotName::parse(name).ok()?))))
 }
 
 /// The database that a word means; none if it means none.

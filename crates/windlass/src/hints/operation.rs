@@ -203,6 +203,11 @@ fn database(error: &DatabaseError) -> String {
             "Name a SQLite file, a connection string like 'host=/var/run/postgresql', or a URI \
              like postgresql:///postgres."
         }
+        DatabaseError::Divided { .. } => {
+            "Quote the password, as in \"password='p@ss'\" or \"password='p@ss'@before\" with a \
+             snapshot. In a URI, write %40 for an @ of the password, and & before the @ of a \
+             snapshot."
+        }
         DatabaseError::DataDirectory { .. } => {
             "Name the running server instead, by a connection string: a data directory alone \
              cannot be copied consistently."

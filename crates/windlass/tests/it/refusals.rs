@@ -52,6 +52,28 @@ fn an_empty_word_names_nothing() {
     }
 }
 
+/// No other server is asked with half a password, and nobody sees it.
+#[test]
+fn whether_a_password_has_the_last_at_of_a_word_is_not_guessed() {
+    let place = Place::new();
+    let sets = place.arg("sets");
+    for word in [
+        "host=/nonexistent password=se@cret",
+        "postgresql:///shop?host=/nonexistent&password=se@cret",
+    ] {
+        for words in [
+            &["backup", word, "--to", &sets][..],
+            &["open", word, "--", "true"],
+            &["diff", word, &sets],
+            &["snapshot", "revert", word, "--yes"],
+        ] {
+            refused(words, 2, "can be part of the password");
+            let printed = text(&windlass(words));
+            assert!(!printed.contains("cret"), "{words:?}: {printed}");
+        }
+    }
+}
+
 #[test]
 fn sources_and_devices_that_are_none_are_named() {
     let place = Place::new();

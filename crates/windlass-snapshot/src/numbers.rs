@@ -3,10 +3,13 @@
 //!
 //! States are counted by looking at those that are there. A disk with some of them may not be
 //! mounted, so this file has the newest number as long as a snapshot is elsewhere. If the data
-//! directory was moved, that snapshot may have its entry in a place before.
+//! directory was moved, that snapshot may have its entry in a place before. If nobody can know the
+//! newest number, the next one is far greater (`beyond_all`).
 
+use std::io::ErrorKind;
 use std::path::Path;
 
+use jiff::Timestamp;
 use windlass_engine::{durable, read_regular_at_most};
 
 use crate::error::{Doing, SnapshotError};
@@ -19,14 +22,24 @@ const BYTES_MAX: u64 = 32;
 /// Nobody goes back so often.
 const NUMBER_MAX: u32 = 1 << 30;
 
-/// The newest number that is noted in a place; 0 if none is.
-pub(crate) fn noted(home: &Path) -> u32 {
-    // Nobody should be kept from going back by what somebody else put there.
-    let noted = read_regular_at_most(home.join(NEWEST), BYTES_MAX).unwrap_or_default();
-    let noted = str::from_utf8(&noted)
-        .ok()
-        .and_then(|text| text.trim().parse().ok());
-    noted.filter(|noted: &u32| *noted < NUMBER_MAX).unwrap_or(0)
+/// The newest number that is noted in a place; 0 if none is. `None` if what is there cannot be
+/// read, or somebody else put it there.
+pub(crate) fn noted(home: &Path) -> Option<u32> {
+    let noted = match read_regular_at_most(home.join(NEWEST), BYTES_MAX) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Some(0),
+        noted => noted.ok()?,
+    };
+    let text = str::from_utf8(&noted).ok()?;
+    let noted: u32 = text.trim().parse().ok()?;
+    (noted < NUMBER_MAX).then_some(noted)
+}
+
+/// A number that is greater than those of all states that are there: the minutes since 1970.
+/// Numbers begin with 1, and nobody goes back once a minute. So what nobody sees now is older by
+/// its number, too, once it is seen again.
+pub(crate) fn beyond_all() -> u32 {
+    let minutes = Timestamp::now().as_second() / 60;
+    u32::try_from(minutes).map_or(0, |minutes| minutes.min(NUMBER_MAX / 2))
 }
 
 /// The number after all others. `seen` is the newest of those that are there or noted. It is noted

@@ -23,16 +23,15 @@ mod own;
 mod plan;
 mod remarks;
 mod request;
+mod way;
 
 use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
-use windlass_engine::OpenSet;
 use windlass_engine::media::saturated;
-use windlass_postgres::{DatabaseFacts, Lsn, Recovery, RecoveryPoint, Sought, Stop, seek_point};
-use windlass_repository::{
-    KnownLog, LogPath, LogPlace, LogReader, RepositoryError, database_number,
-};
+use windlass_engine::{OpenSet, SetEntry};
+use windlass_postgres::{DatabaseFacts, Recovery, RecoveryPoint};
+use windlass_repository::{LogPlace, database_number, log_databases, log_systems};
 use windlass_sqlite::DatabaseKey;
 
 use crate::caller::Caller;
@@ -42,15 +41,15 @@ use crate::held::Held;
 use crate::info::with_bases;
 use crate::notice::Notice;
 use crate::places::{self, LocatedSet, Named, SetRequest, Which};
-use crate::reach::{ClusterSet, Restorable, needed_from, restorable};
+use crate::reach::{ClusterSet, Restorable, restorable};
 use crate::stored::log_at;
 pub use error::{RecoveryError, WindowShown};
 pub use file::FilePlan;
 pub(crate) use file::bytes_of;
 pub(crate) use inside::check_inside;
-use log_place::log_place;
 pub use plan::{Plan, PointRemark, RecoveryPlan};
 pub use request::RecoveryRequest;
+use way::Way;
 
 /// The set to restore, and how it goes on.
 pub(crate) fn choose(
@@ -117,7 +116,7 @@ pub(crate) fn choose_point(
             Err(OperationError::Recovery(error))
                 if is_free && error.is_of_this_set(&recovery.point) =>
             {
-                is_decided |= first.is_none() && branch::leads_on(&set, recovery);
+                is_decided |= first.is_none() && branch::leads_on((&found, &set), recovery);
                 first.get_or_insert((error, Subject::of(&set)));
             }
             Err(error) => {
@@ -183,9 +182,41 @@ fn windows(
     subject: &Subject,
 ) -> Result<Vec<WindowShown>, OperationError> {
     let sets = places::list(&request.words)?.sets;
-    let sound = with_bases(&sets, &request.words).into_iter();
-    let place = log.or(request.words.first().map(PathBuf::as_path));
-    let place = place.unwrap_or(Path::new("."));
+    let sound = with_bases(&sets, &request.words);
+    let places = match log {
+        Some(log) => vec![log.to_owned()],
+        None => with_log(&request.words, subject),
+    };
+    let mut shown = Vec::new();
+    for place in places {
+        shown.append(&mut windows_in(&place, &sound, subject)?);
+    }
+    Ok(shown)
+}
+
+/// The places among these that have log of a cluster or a database; if none has, the first one.
+fn with_log(places: &[PathBuf], of: &Subject) -> Vec<PathBuf> {
+    let has = |place: &&PathBuf| {
+        let (logs, own) = match of {
+            Subject::Cluster(system) => (log_systems(&log_at(place)), *system),
+            Subject::Database(key) => (log_databases(&log_at(place)), database_number(key)),
+        };
+        logs.is_ok_and(|logs| logs.contains(&own))
+    };
+    let found: Vec<_> = places.iter().filter(has).cloned().collect();
+    match found.is_empty() {
+        true => places.iter().take(1).cloned().collect(),
+        false => found,
+    }
+}
+
+/// The windows to which these sets lead with the log of a place.
+fn windows_in(
+    place: &Path,
+    sound: &[&SetEntry],
+    subject: &Subject,
+) -> Result<Vec<WindowShown>, OperationError> {
+    let sound = sound.iter().copied();
     let system = match subject {
         Subject::Cluster(system) => *system,
         Subject::Database(key) => {
@@ -231,7 +262,7 @@ fn plan(
 ) -> Result<Option<Plan>, OperationError> {
     match Held::of(set.description())? {
         Held::Postgres => Ok(Some(Plan::Cluster(cluster_plan(found, set, request)?))),
-        Held::Sqlite => Ok(file::plan(set, request)?.map(Plan::File)),
+        Held::Sqlite => Ok(file::plan((found, set), request)?.map(Plan::File)),
     }
 }
 
@@ -244,7 +275,7 @@ fn cluster_plan(
     let facts = DatabaseFacts::of_set(&description.facts.database)?;
     check_after(&facts, &request.point)?;
     let system = facts.system_identifier.parse().ok();
-    let place = log_place(set, request)?;
+    let place = log_place::of_cluster((found, set), &facts, request)?;
     let log = LogPlace::open(&log_at(&place), system)?;
     let way = Way::new(&facts, &log, request)?;
     own::check(found.open()?, &facts, &mut way.reader())?;
@@ -269,11 +300,6 @@ fn cluster_plan(
     })
 }
 
-/// Whether the log lacks only its end: what is there is its latest state.
-fn is_end(gap: &RepositoryError) -> bool {
-    matches!(gap, RepositoryError::LostEnd { goes_on: false, .. })
-}
-
 fn check_after(facts: &DatabaseFacts, point: &RecoveryPoint) -> Result<(), RecoveryError> {
     let end = match point {
         RecoveryPoint::Lsn(lsn) if *lsn < facts.stop_lsn => facts.stop_lsn.to_string(),
@@ -287,122 +313,4 @@ fn check_after(facts: &DatabaseFacts, point: &RecoveryPoint) -> Result<(), Recov
         target: point.to_string(),
         end,
     })
-}
-
-/// The log from the end of a set on.
-struct Way<'a> {
-    log: &'a LogPlace,
-    known: KnownLog<'a>,
-    path: LogPath,
-    segment_bytes: u64,
-    /// Where a record begins that the set does not need.
-    stop: Lsn,
-    /// From here on, the log must come from the place.
-    from: Lsn,
-}
-
-impl<'a> Way<'a> {
-    fn new(
-        facts: &DatabaseFacts,
-        log: &'a LogPlace,
-        request: &RecoveryRequest,
-    ) -> Result<Self, OperationError> {
-        let segment_bytes = u64::from(facts.wal_segment_bytes);
-        let stop = facts.stop_lsn;
-        let timeline = facts
-            .wal
-            .last()
-            .map_or(facts.timeline, |range| range.timeline);
-        let path = LogPath::find(log, (timeline, stop), request.timeline)?;
-        let left = path.steps.first().and_then(|step| step.to);
-        let from = needed_from((stop, facts.standby), left, segment_bytes);
-        Ok(Self {
-            log,
-            known: KnownLog::of(log),
-            path,
-            segment_bytes,
-            stop,
-            from,
-        })
-    }
-
-    /// How far the log goes, and the record at which the server stops, if that is known. Fails if
-    /// the log does not get to the point.
-    fn check(&self, request: &RecoveryRequest) -> Result<(Lsn, Option<Stop>), OperationError> {
-        let up_to = match &request.point {
-            RecoveryPoint::Immediate => return Ok((self.stop, Some(Stop::at(self.stop)))),
-            RecoveryPoint::Lsn(lsn) => Some(*lsn),
-            _ => None,
-        };
-        let (end, gap) = match self.covered(up_to) {
-            Ok(end) => (end, None),
-            Err(gap) => match gap.missing_from() {
-                Some(from) if request.point != RecoveryPoint::Latest || is_end(&gap) => {
-                    (from, Some(Box::new(gap)))
-                }
-                _ => return Err(gap.into()),
-            },
-        };
-        let missing = |end, last, gap| RecoveryError::NotInLog {
-            target: request.point.to_string(),
-            end,
-            last,
-            gap,
-        };
-        if up_to.is_some_and(|lsn| end < lsn) {
-            return Err(missing(end, None, gap).into());
-        }
-        let (mut reader, start) = self.read()?;
-        if start >= end {
-            return match request.point {
-                // There is no log behind the set.
-                RecoveryPoint::Latest => Ok((end, None)),
-                _ => Err(missing(end, None, gap).into()),
-            };
-        }
-        let point = (&request.point, request.inclusive);
-        match seek_point(&mut reader, self.segment_bytes, start, point)? {
-            Sought::Found(stop) => Ok((end, Some(stop))),
-            Sought::Unsure => Ok((end, None)),
-            Sought::Minimal(at) => Err(RecoveryError::Minimal { at }.into()),
-            Sought::Missing { stopped, .. } if self.is_before_last(stopped, end) => {
-                Err(RecoveryError::Broken { at: stopped, end }.into())
-            }
-            Sought::Missing {
-                end: read, last, ..
-            } => match request.point {
-                RecoveryPoint::Latest => Ok((end, None)),
-                _ => Err(missing(read, last, gap).into()),
-            },
-        }
-    }
-
-    /// How far the log goes.
-    fn covered(&self, up_to: Option<Lsn>) -> Result<Lsn, RepositoryError> {
-        let bytes = self.segment_bytes;
-        self.path.covered(&self.known, self.from, (bytes, up_to))
-    }
-
-    /// From where on log that was durable is lost, behind what the set has.
-    fn lost_from(&self) -> Result<Option<Lsn>, RepositoryError> {
-        let from = (self.from, self.segment_bytes);
-        self.path.lost_from(&self.known, from)
-    }
-
-    fn reader(&self) -> LogReader<'_> {
-        LogReader::new(self.log, &self.path, self.segment_bytes)
-    }
-
-    /// A reader of the log, and the first record in it that the set does not need.
-    fn read(&self) -> Result<(LogReader<'_>, Lsn), RepositoryError> {
-        let mut reader = self.reader();
-        let mut byte = [0];
-        let has_stop = reader.read_at(self.stop, &mut byte)? == 1;
-        Ok((reader, if has_stop { self.stop } else { self.from }))
-    }
-
-    /// Whether a position lies before the last segment of the log.
-    fn is_before_last(&self, at: Lsn, end: Lsn) -> bool {
-        at.0 / self.segment_bytes < end.0.saturating_sub(1) / self.segment_bytes
-    }
 }

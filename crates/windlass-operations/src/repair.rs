@@ -24,7 +24,7 @@ use windlass_postgres::{
     Checksums, DatabaseFacts, Lsn, PageAt, RecoveryPoint, RecoveryTimeline, StoppedCluster,
     damaged_pages,
 };
-use windlass_repository::{ContentKey, CopyRequest, LogPlace, copy};
+use windlass_repository::{ContentKey, CopyRequest, LogPlace, copy, log_systems};
 
 use crate::archive;
 use crate::caller::Caller;
@@ -33,7 +33,7 @@ use crate::error::OperationError;
 use crate::places::SetRequest;
 use crate::privilege;
 use crate::recovered::{ChosenMoment, MomentRequest, RecoveredImage};
-use crate::stored::log_into;
+use crate::stored::{log_at, log_into};
 pub use error::{RepairError, Unsafe};
 use judge::{Judge, Taken};
 
@@ -200,12 +200,23 @@ fn recover(
     Ok((chosen.recover(caller, &moment.settings, cancel)?, set))
 }
 
+/// The place among these that has log of a cluster; if none has, the first one.
+fn place_of_log(places: &[PathBuf], system: u64) -> &Path {
+    let has_log = |place: &&PathBuf| {
+        let systems = log_systems(&log_at(place));
+        systems.is_ok_and(|systems| systems.contains(&system))
+    };
+    let found = places.iter().find(has_log).or(places.first());
+    found.map_or(Path::new("."), PathBuf::as_path)
+}
+
 /// Brings the end of the log into the place: the server may have ended before it was archived.
 fn copy_log(request: &RepairRequest, cluster: &StoppedCluster) -> Result<(), OperationError> {
     let control = cluster.control();
-    let first = request.sets.words.first();
-    let place = request.moment.recovery.log.as_ref().or(first);
-    let place = place.map_or(Path::new("."), PathBuf::as_path);
+    let place = match &request.moment.recovery.log {
+        Some(log) => log,
+        None => place_of_log(&request.sets.words, control.system_identifier),
+    };
     let place = log_into(place, &request.encrypt)?;
     let place = place.comparing_with(ContentKey::of(control));
     let log = LogPlace::new(&place, control.system_identifier);
@@ -233,4 +244,22 @@ fn by_file(cluster: &StoppedCluster, pages: &[PageAt]) -> BTreeMap<String, Vec<P
         files.entry(path).or_default().push(page.clone());
     }
     files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_the_log_goes_to_the_place_that_has_its_beginning() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = ["a", "b"].map(|name| dir.path().join(name));
+        for (place, system) in places.iter().zip(["1", "77"]) {
+            std::fs::create_dir_all(place.join("log").join(system)).unwrap();
+        }
+        assert_eq!(place_of_log(&places, 77), places[1]);
+        assert_eq!(place_of_log(&places, 1), places[0]);
+        assert_eq!(place_of_log(&places, 5), places[0]);
+        assert_eq!(place_of_log(&[], 5), Path::new("."));
+    }
 }

@@ -172,6 +172,9 @@ impl Terminal {
             ) => {
                 output::degrade(&format!("ends with the set: {why}, and it ends later"));
             }
+            OperationError::Recovery(why @ RecoveryError::LogAway { .. }) => {
+                output::degrade(&format!("ends with the set: {why}"));
+            }
             OperationError::Recovery(why) => self.note(&format!("ends with the set: {why}")),
             _ => {}
         }

@@ -11,9 +11,10 @@ use windlass_engine::OpenSet;
 use windlass_postgres::{DatabaseFacts, RecoveryTimeline};
 use windlass_repository::{LogPath, LogPlace, RepositoryError};
 
-use super::log_place::log_place;
+use super::log_place;
 use super::request::RecoveryRequest;
 use crate::error::OperationError;
+use crate::places::LocatedSet;
 use crate::stored::log_at;
 
 /// Whether a set is of another branch than the one that is followed, so that an older set may lead
@@ -35,10 +36,10 @@ pub(super) fn is_other(
 }
 
 /// Whether the log leads from a set of a cluster to the timeline that is followed.
-pub(super) fn leads_on(set: &OpenSet, request: &RecoveryRequest) -> bool {
+pub(super) fn leads_on((found, set): (&LocatedSet, &OpenSet), request: &RecoveryRequest) -> bool {
     let way = || -> Result<(), OperationError> {
         let facts = DatabaseFacts::of_set(&set.description().facts.database)?;
-        let place = log_place(set, request)?;
+        let place = log_place::of_cluster((found, set), &facts, request)?;
         let log = LogPlace::open(&log_at(&place), facts.system_identifier.parse().ok())?;
         let last = facts.wal.last();
         let timeline = last.map_or(facts.timeline, |range| range.timeline);

@@ -37,6 +37,15 @@ pub enum RecoveryError {
         /// Whether the log ends later than the set.
         has_later: bool,
     },
+    /// A device of the set is lost with its place, and the other places have no log.
+    #[error(
+        "beside what is left of the set is no log, and {}, where a lost device was, cannot be read",
+        place.display()
+    )]
+    LogAway {
+        /// The place that cannot be read.
+        place: PathBuf,
+    },
     /// The log of a SQLite database ends before the point.
     #[error("{target} is not in the log, which has every transaction up to {end}{}{}", lost_words(*is_last), gone_words(lost.as_deref()))]
     NotCaptured {

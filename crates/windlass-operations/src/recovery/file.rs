@@ -17,9 +17,10 @@ use windlass_repository::{
 use windlass_sqlite::DatabaseFacts;
 
 use super::error::RecoveryError;
-use super::log_place::log_place;
+use super::log_place;
 use super::request::RecoveryRequest;
 use crate::error::OperationError;
+use crate::places::LocatedSet;
 use crate::stored::log_at;
 
 /// A way to a moment that exists.
@@ -43,7 +44,7 @@ pub struct FilePlan {
 /// How a set goes on to the point; nothing if the set itself is the point. Fails if it does not get
 /// there.
 pub(super) fn plan(
-    set: &OpenSet,
+    (found, set): (&LocatedSet, &OpenSet),
     request: &RecoveryRequest,
 ) -> Result<Option<FilePlan>, OperationError> {
     let is_plain =
@@ -61,11 +62,12 @@ pub(super) fn plan(
     let Some(standing) = facts.standing else {
         return Err(RecoveryError::NoStanding.into());
     };
-    let place = log_place(set, request)?;
+    let database = database_number(&facts.key());
+    let place = log_place::of_database((found, set), (&standing, database), request)?;
     // Fails if the place is not there.
     let at = log_at(&place);
     windlass_repository::log_databases(&at)?;
-    let log = LogPlace::of_database(&at, database_number(&facts.key()));
+    let log = LogPlace::of_database(&at, database);
     if log.timelines()?.is_empty() {
         let system = None;
         return Err(RepositoryError::NoLog { place, system }.into());

@@ -4,7 +4,8 @@ use windlass_engine::OpenSet;
 use windlass_postgres::{DatabaseFacts, RecoveryPoint, check_log_inside};
 use windlass_repository::LogPlace;
 
-use super::{RecoveryPlan, RecoveryRequest, Way};
+use super::way::Way;
+use super::{RecoveryPlan, RecoveryRequest};
 use crate::error::OperationError;
 use crate::stored::log_at;
 

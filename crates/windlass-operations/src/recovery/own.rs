@@ -34,6 +34,7 @@ pub(super) fn has_no_log(error: &OperationError, recovery: &RecoveryRequest) -> 
         OperationError::Recovery(
             RecoveryError::OtherLog { .. }
             | RecoveryError::NotLinked { .. }
+            | RecoveryError::LogAway { .. }
             | RecoveryError::NoStanding,
         ) => recovery.point == RecoveryPoint::Latest,
         _ => false,

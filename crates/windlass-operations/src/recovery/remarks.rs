@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use windlass_postgres::{Lsn, RecoveryPoint, RecoveryTimeline, Sought, Stop, Timeline, seek_point};
 use windlass_repository::{LogPath, LogReader, RepositoryError};
 
-use super::{PointRemark, Way};
+use super::PointRemark;
+use super::way::Way;
 use crate::error::OperationError;
 
 /// What is to be said of the record at which a server stops.

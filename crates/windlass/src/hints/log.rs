@@ -162,6 +162,10 @@ pub fn recovery(error: &RecoveryError) -> (String, Option<String>) {
             "Take a set that was made while the log was received, with --set, or the set alone, \
              with --target-immediate."
         }
+        RecoveryError::LogAway { .. } => {
+            "Is its disk mounted? If the log lies elsewhere, name its place with --log-from. \
+             --target-immediate restores the set alone."
+        }
         RecoveryError::NotCaptured { .. } => {
             "Choose an earlier target, or another set with --set. `windlass info` shows which \
              moments can be restored. --target-immediate restores the set alone."

@@ -4,10 +4,10 @@
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec, run_once};
+use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec, Shell, run_once};
 
 use crate::receive_sqlite::Receiving;
 use crate::support::*;
@@ -280,4 +280,87 @@ fn an_empty_place_takes_no_log() {
     linked_set(&receiving);
     receiving.start();
     receiving.stop();
+}
+
+/// A set on two devices that has 21 transactions. The log is beside the second, and has 22.
+fn striped(receiving: &Receiving, shell: &mut Shell, more: &[&str]) -> [String; 2] {
+    let devices = ["other", "sets"].map(|name| receiving.place.arg(name));
+    std::fs::create_dir(&devices[0]).unwrap();
+    let commit = |shell: &mut Shell, number| shell.run(&receiving.place.ledger.transaction(number));
+    commit(shell, 21);
+    // The log begins, without a set.
+    assert_eq!(receiving.back_up("log").0, 3);
+    let (database, to) = (receiving.place.ends().0, devices.join(","));
+    let (code, document) = json(&[&["backup", &database, "--to", &to], more].concat());
+    assert_eq!(code, 0, "{document}");
+    commit(shell, 22);
+    assert_eq!(receiving.back_up("log").0, 0);
+    devices
+}
+
+/// Restores with these words. Returns the exit code, how many transactions the database has, and
+/// what was said.
+fn restored_with(receiving: &Receiving, words: &[&str]) -> (Option<i32>, Option<u64>, String) {
+    let into = receiving.place.path("restored.db");
+    let words = [&["restore", "--into", into.to_str().unwrap()], words].concat();
+    let output = windlass(&words);
+    let found = into.exists().then(|| receiving.place.ledger.check(&into));
+    if found.is_some() {
+        std::fs::remove_file(&into).unwrap();
+    }
+    (output.status.code(), found, text(&output))
+}
+
+#[test]
+fn the_log_is_found_beside_any_stripe_of_a_set() {
+    let receiving = Receiving::new();
+    let mut shell = receiving.place.ledger.shell();
+    let devices = striped(&receiving, &mut shell, &[]);
+    let [other, sets] = [&devices[0], &devices[1]].map(String::as_str);
+    for words in [&[other, sets][..], &[sets, other], &[other], &[sets]] {
+        let (code, found, said) = restored_with(&receiving, words);
+        assert_eq!((code, found), (Some(0), Some(22)), "{words:?}: {said}");
+    }
+    // Of two places with log the one counts that leads further, whichever is the first.
+    let log = format!("{sets}/log");
+    let copied = Command::new("cp").args(["-a", &log, other]).status();
+    assert!(copied.unwrap().success());
+    shell.run(&receiving.place.ledger.transaction(23));
+    assert_eq!(receiving.back_up("log").0, 0);
+    let (code, found, said) = restored_with(&receiving, &[other, sets]);
+    assert_eq!((code, found), (Some(0), Some(23)), "{said}");
+    std::fs::remove_dir_all(format!("{other}/log")).unwrap();
+    // A device was moved, and the log with it.
+    let moved = receiving.place.arg("moved");
+    std::fs::rename(sets, &moved).unwrap();
+    let (code, found, said) = restored_with(&receiving, &[other, &moved]);
+    assert_eq!((code, found), (Some(0), Some(23)), "{said}");
+    let words = [other, &moved, "--target-time", "2100-01-01T00:00:00Z"];
+    let (code, found, said) = restored_with(&receiving, &words);
+    assert_eq!((code, found), (Some(1), None), "{said}");
+    assert!(said.contains("what can be restored: "), "{said}");
+}
+
+#[test]
+fn the_log_is_found_beside_parity_if_the_first_device_is_gone() {
+    let receiving = Receiving::new();
+    let mut shell = receiving.place.ledger.shell();
+    let devices = striped(&receiving, &mut shell, &["--parity", "1"]);
+    let [other, sets] = [&devices[0], &devices[1]].map(String::as_str);
+    std::fs::remove_dir_all(other).unwrap();
+    let (code, found, said) = restored_with(&receiving, &[sets]);
+    assert_eq!((code, found), (Some(3), Some(22)), "{said}");
+    // The place of the lost device has the log.
+    std::fs::create_dir(other).unwrap();
+    std::fs::rename(format!("{sets}/log"), format!("{other}/log")).unwrap();
+    let (code, found, said) = restored_with(&receiving, &[sets]);
+    assert_eq!((code, found), (Some(3), Some(22)), "{said}");
+    // That is gone, and maybe the log with it.
+    std::fs::remove_dir_all(other).unwrap();
+    let (code, found, said) = restored_with(&receiving, &[sets]);
+    assert_eq!((code, found), (Some(3), Some(21)), "{said}");
+    assert!(said.contains("ends with the set: beside what"), "{said}");
+    let (code, found, said) = restored_with(&receiving, &[sets, "--target-latest"]);
+    assert_eq!((code, found), (Some(1), None), "{said}");
+    assert!(said.contains("--log-from"), "{said}");
 }

@@ -32,7 +32,7 @@ use crate::target::Discard;
 use crate::waits::Stage;
 
 use findings::Findings;
-pub use locked::{LockedSet, check_locked};
+pub use locked::{LockedSet, check_locked, check_locked_parity};
 pub use report::{
     ByteRange, DAMAGE_LISTED_MAX, Damage, DamageReport, DamagedPart, FileRange, LOST_LISTED_MAX,
     LostFile,

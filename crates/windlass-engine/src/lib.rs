@@ -90,7 +90,8 @@ pub use buffer::{Buffer, Occupancy, Pool, Role, inputs_max, read_depth};
 pub use cancel::Cancel;
 pub use check::{
     ByteRange, DAMAGE_LISTED_MAX, Damage, DamageReport, DamagedPart, FileRange, LOST_LISTED_MAX,
-    LockedSet, LostFile, Survey, Verification, check_locked, verify, verify_index,
+    LockedSet, LostFile, Survey, Verification, check_locked, check_locked_parity, verify,
+    verify_index,
 };
 pub use cleanup::{CleanedUp, clean_up, clean_up_within};
 pub use device::{

@@ -172,9 +172,9 @@ impl Devices {
     /// Puts what lies beside devices where it is missing: an older version gave a device its name
     /// first, and may have been cut off then.
     fn put_beside(&self, beside: &Beside<'_>) -> Result<(), EngineError> {
-        for (number, device) in self.all().enumerate() {
+        for device in self.all() {
             if device.is_there && device.fault.is_none() {
-                beside.put(&device.path, number >= self.stripes.len())?;
+                beside.put(&device.path)?;
             }
         }
         Ok(())
@@ -233,7 +233,7 @@ impl Job<'_> {
             }
             (self.each)(&device.path, &fault);
             let writing = Writing::begin(self.storage, devices, (&device.path, device.is_there))?;
-            beside.put(&device.path, false)?;
+            beside.put(&device.path)?;
             let undescribed = damaged.undescribed(stripe);
             let written = writing.stripe((&devices.rebuilder, undescribed), stripe, self.cancel)?;
             self.done((stripe + 1, false), fault, written);
@@ -287,7 +287,7 @@ impl Job<'_> {
             }
             (self.each)(&device.path, &fault);
             let writing = Writing::begin(self.storage, devices, (&device.path, device.is_there))?;
-            beside.put(&device.path, true)?;
+            beside.put(&device.path)?;
             let written = match is_known {
                 true => writing.parity(parity, &Known(rebuilder), self.cancel)?,
                 false => writing.parity(parity, &Fresh(rebuilder), self.cancel)?,

@@ -38,7 +38,7 @@ pub use lineage::{Ancestor, Lineage};
 pub(crate) use noted::note_all;
 pub(crate) use parity::file::{ParityFile, header_of, is_parity_file, parity_header};
 use parity::parity_files;
-pub(crate) use parity::{Described, Device, Devices, Group, Said, find_devices, sealed};
+pub(crate) use parity::{Described, Device, Devices, Group, Said, find_devices, mended, sealed};
 pub use parity::{LostDevice, Mends, Rebuilder, RebuiltPart};
 use places::expand;
 pub use removal::{Beside, MarkedRemoval, Removal, hide, hold_path, is_removed, show};

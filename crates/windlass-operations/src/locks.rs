@@ -1,18 +1,18 @@
 //! Who can read sets, whether keys open them, and new envelopes for them.
 //!
 //! Invariants
-//! - A set is never changed. New envelopes go to a file beside each of its stripes, which is
-//!   complete and durable before it has its name. A run that is cut off leaves the old or the new
-//!   one.
+//! - A set is never changed. New envelopes go to a file beside each of its devices, stripes and
+//!   parity, which is complete and durable before it has its name. A run that is cut off leaves the
+//!   old or the new one.
 //! - No frame is read or written: only the data key is encrypted again.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use windlass_engine::media::{KeyFile, SetId, fitted};
 use windlass_engine::{
-    EngineError, FoundSet, LockedSet, METADATA_LIMIT_DEFAULT, SetState, check_locked, durable,
-    key_file_of, key_of_set,
+    EngineError, FoundSet, LockedSet, METADATA_LIMIT_DEFAULT, SetState, check_locked,
+    check_locked_parity, durable, key_file_of, key_of_set,
 };
 use windlass_keys::Readers;
 use windlass_object::is_in_bucket;
@@ -60,6 +60,8 @@ pub struct RotatedSet {
     pub recipients: Vec<String>,
     /// The files.
     pub files: Vec<PathBuf>,
+    /// Where devices were written that were not found: nothing is beside them.
+    pub absent: Vec<PathBuf>,
     /// Who can still read it by the envelopes inside the set, and not by the new ones.
     pub remain: Vec<String>,
 }
@@ -108,8 +110,7 @@ pub fn rotate(
     let sets = encrypted(caller, request)?;
     let mut new = Vec::with_capacity(sets.len());
     for (set, _) in &sets {
-        let stripe = set.stripes.first().map_or(Path::new(""), PathBuf::as_path);
-        let key = key_of_set(STORAGE, stripe, (set.set_id, &set.lock))?;
+        let key = key_of_set(STORAGE, &set.devices(), (set.set_id, &set.lock))?;
         let lock = readers.lock(&key, set.set_id)?;
         new.push((set, lock));
     }
@@ -127,17 +128,18 @@ pub fn rotate(
             set_id: set.set_id,
             remain: remain.collect(),
             files: write(set, &file)?,
+            absent: set.absent.clone(),
             recipients,
         });
     }
     Ok(rotated)
 }
 
-/// Writes the file beside each stripe. Readers look beside any of them.
+/// Writes the file beside each device. Readers look beside their own first, then beside the others.
 fn write(set: &LockedSet, file: &KeyFile) -> Result<Vec<PathBuf>, OperationError> {
     let bytes = file.encode().map_err(EngineError::from)?;
-    let stripes = set.stripes.iter();
-    let directories: BTreeSet<_> = stripes.filter_map(|path| path.parent()).collect();
+    let devices = set.devices();
+    let directories: BTreeSet<_> = devices.iter().filter_map(|path| path.parent()).collect();
     let mut files = Vec::with_capacity(directories.len());
     for directory in directories {
         let path = directory.join(KeyFile::name(set.set_id));
@@ -154,17 +156,25 @@ fn write(set: &LockedSet, file: &KeyFile) -> Result<Vec<PathBuf>, OperationError
     Ok(files)
 }
 
-/// The newer envelopes beside any stripe of a set. Fails if there are some and none can be used.
+/// The newest envelopes beside any device of a set. Fails if there are some and none can be used.
 fn later(set: &LockedSet) -> Result<Option<KeyFile>, EngineError> {
-    let mut broken = Ok(None);
-    for stripe in &set.stripes {
-        match key_file_of(STORAGE, stripe, set.set_id) {
-            Ok(Some(file)) if file.lock.check == set.lock.check => return Ok(Some(file)),
+    let (mut newest, mut broken) = (None::<KeyFile>, None);
+    for device in set.devices() {
+        match key_file_of(STORAGE, &device, set.set_id) {
+            Ok(Some(file)) if file.lock.check == set.lock.check => {
+                let is_newer = |known: &KeyFile| known.written_nanos < file.written_nanos;
+                if newest.as_ref().is_none_or(is_newer) {
+                    newest = Some(file);
+                }
+            }
             Ok(_) => {}
-            Err(fault) => broken = Err(fault),
+            Err(fault) => broken = Some(fault),
         }
     }
-    broken
+    match (newest, broken) {
+        (None, Some(fault)) => Err(fault),
+        (newest, _) => Ok(newest),
+    }
 }
 
 /// The encrypted sets that are meant: one, or all of some places. With each come its devices, among
@@ -186,7 +196,10 @@ fn encrypted(
     };
     let mut found = Vec::new();
     for devices in sets {
-        let locked = check_locked(STORAGE, &devices, METADATA_LIMIT_DEFAULT)?;
+        let locked = match check_locked(STORAGE, &devices, METADATA_LIMIT_DEFAULT)? {
+            None => check_locked_parity(STORAGE, &devices, METADATA_LIMIT_DEFAULT)?,
+            locked => locked,
+        };
         found.extend(locked.map(|set| (set, devices)));
     }
     match found.is_empty() {

@@ -12,7 +12,7 @@ use windlass_media::{Lock, SetId, StripeHeader, StripeIndex};
 use super::findings::explain;
 use super::report::{Damage, DamageReport, DamagedPart};
 use crate::error::{EngineError, damage};
-use crate::set::{Ends, check_same_stripe, places};
+use crate::set::{Ends, check_same_stripe, identity_of_stripe, mended, places};
 use crate::storage::Storage;
 use crate::stripe_name::is_partial;
 
@@ -30,6 +30,10 @@ pub struct LockedSet {
     pub begun_nanos: i64,
     /// Its stripes that were found, in order.
     pub stripes: Vec<PathBuf>,
+    /// Its files with parity that were found.
+    pub parities: Vec<PathBuf>,
+    /// Where its devices were written that were not found.
+    pub absent: Vec<PathBuf>,
     /// Their bytes.
     pub bytes: u64,
     /// What is wrong.
@@ -53,6 +57,8 @@ pub fn check_locked(
         lock,
         begun_nanos: header.created_nanos,
         stripes: paths.values().cloned().collect(),
+        parities: Vec::new(),
+        absent: Vec::new(),
         bytes: 0,
         damage: DamageReport::default(),
     };
@@ -60,8 +66,9 @@ pub fn check_locked(
     for index in 0..header.stripe_count() {
         let Some(path) = paths.get(&index) else {
             let location = header.locations.get(usize::from(index));
-            let location = location.map(|name| String::from_utf8_lossy(name).into_owned());
-            let name = location.unwrap_or_default();
+            let location = location.map_or(&[][..], Vec::as_slice);
+            let name = String::from_utf8_lossy(location).into_owned();
+            found.absent.push(written_to(location));
             found.list(
                 (index, &name),
                 DamagedPart::Stripe,
@@ -84,16 +91,72 @@ pub fn check_locked(
             }
         }
     }
+    found.find_parities(storage, places, &header);
     Ok(Some(found))
 }
 
+/// Does the same for a set of which nothing but parity is left. Its stripes are rebuilt to be
+/// looked at, and count as absent. None if a stripe is there, or if parity does not make up for all
+/// of them.
+pub fn check_locked_parity(
+    storage: &dyn Storage,
+    places: &[PathBuf],
+    metadata_limit: u64,
+) -> Result<Option<LockedSet>, EngineError> {
+    if gather(storage, places)?.is_some() {
+        return Ok(None);
+    }
+    let mended = match mended(storage, places, metadata_limit) {
+        Ok(Some(mended)) => mended,
+        Ok(None) | Err(EngineError::BeyondParity { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let devices = [mended.stripes.as_slice(), places].concat();
+    let mut found = check_locked(&mended.storage, &devices, metadata_limit)?;
+    if let Some(set) = &mut found {
+        let mut absent = std::mem::take(&mut set.stripes);
+        absent.append(&mut set.absent);
+        set.absent = absent;
+    }
+    Ok(found)
+}
+
 impl LockedSet {
+    /// Its stripes and its files with parity that were found.
+    pub fn devices(&self) -> Vec<PathBuf> {
+        self.stripes.iter().chain(&self.parities).cloned().collect()
+    }
+
+    /// Finds its files with parity: those that were named, beside its stripes, or where they were
+    /// written.
+    fn find_parities(&mut self, storage: &dyn Storage, places: &[PathBuf], header: &StripeHeader) {
+        let beside: Vec<_> = places.iter().chain(&self.stripes).cloned().collect();
+        for (index, location) in (header.stripe_count()..).zip(&header.parities) {
+            let is_own = |path: &PathBuf| {
+                let identity = identity_of_stripe(storage, path);
+                identity == Some((self.set_id, StripeIndex(index)))
+            };
+            let may_be = places::where_it_may_be(&beside, location);
+            let own = places.iter().cloned().chain(may_be).find(is_own);
+            match own {
+                Some(path) => self.parities.push(path),
+                None => self.absent.push(written_to(location)),
+            }
+        }
+    }
+
     fn list(&mut self, (index, name): (u16, &str), part: DamagedPart, fault: (u64, String)) {
         let number = StripeIndex(index).number();
         let one = Damage::new(number, name, part, (fault.0, 0), fault.1);
         self.damage.damage.push(one);
         self.damage.damage_count += 1;
     }
+}
+
+fn written_to(location: &[u8]) -> PathBuf {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    PathBuf::from(OsStr::from_bytes(location))
 }
 
 /// The first header that is right, and the stripes of its set.

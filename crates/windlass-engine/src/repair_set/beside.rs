@@ -24,7 +24,7 @@ pub(super) struct Beside<'a> {
     set: SetId,
     /// None if nothing holds the set. One that cannot be read holds all the same.
     hold: Option<Vec<u8>>,
-    /// The newest envelopes, which lie beside stripes only.
+    /// The newest envelopes.
     keys: Option<KeyFile>,
 }
 
@@ -33,8 +33,8 @@ impl<'a> Beside<'a> {
         let set = devices.set;
         let holds = devices.all().map(|it| hold_path(directory(it), set));
         let hold = holds.into_iter().find(|hold| storage.look(hold).is_ok());
-        let files = devices.stripes.iter();
-        let files = files.map(|stripe| key_file_of(storage, &stripe.path, set));
+        let files = devices.all();
+        let files = files.map(|device| key_file_of(storage, &device.path, set));
         let files = files.filter_map(|file| file.ok().flatten());
         Self {
             storage,
@@ -45,10 +45,8 @@ impl<'a> Beside<'a> {
     }
 
     /// Writes what a device lacks.
-    pub(super) fn put(&self, path: &Path, is_parity: bool) -> Result<(), EngineError> {
-        if !is_parity {
-            self.put_keys(path)?;
-        }
+    pub(super) fn put(&self, path: &Path) -> Result<(), EngineError> {
+        self.put_keys(path)?;
         self.put_hold(path)
     }
 
@@ -68,7 +66,9 @@ impl<'a> Beside<'a> {
         let Some(file) = &self.keys else {
             return Ok(());
         };
-        if key_file_of(self.storage, path, self.set).is_ok_and(|own| own.is_some()) {
+        // One that is older came from a disk that was away when the newest was written.
+        let is_newest = |own: KeyFile| own.written_nanos >= file.written_nanos;
+        if key_file_of(self.storage, path, self.set).is_ok_and(|own| own.is_some_and(is_newest)) {
             return Ok(());
         }
         let own = path.with_file_name(KeyFile::name(self.set));

@@ -5,12 +5,14 @@
 //!   key file ------+
 //!
 //! Whoever opens a set hands in the keys with the storage. A file of envelopes beside a stripe
-//! (`SET.windlass-keys`) is asked first: it was written later than the header.
+//! (`SET.windlass-keys`) is asked first: it was written later than the header. If no key opens
+//! either, such files beside the set's other devices are asked, where these were written.
 //!
 //! Invariant: a key counts only if its check is that of the header, so no file beside a set can
 //! give it another key.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_media::{
@@ -32,36 +34,71 @@ pub(crate) fn cipher_of(
         return Ok(None);
     };
     let set = header.set_id;
-    let key = key_of_set(storage, location, (set, lock))?;
+    let mut devices = vec![location.to_owned()];
+    devices.extend(written_to(header));
+    let key = key_of_set(storage, &devices, (set, lock))?;
     let cipher = SetCipher::new(&key, set).map_err(|fault| damage(location, 0, fault))?;
     Ok(Some(Arc::new(cipher)))
 }
 
-/// The data key of a set, from the envelopes beside a stripe or from those in its header.
+/// Where the devices of a set were written, if that was a path. Nobody waits for another storage
+/// because a key does not fit.
+fn written_to(header: &StripeHeader) -> impl Iterator<Item = PathBuf> {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let locations = header.locations.iter().chain(&header.parities);
+    let paths = locations.map(|location| PathBuf::from(OsStr::from_bytes(location)));
+    paths.filter(|path| path.is_absolute())
+}
+
+/// The data key of a set, from the envelopes beside its devices or from those in its header. What
+/// lies beside the first device is asked first, then the header, and the others only if no key
+/// fits: a device may have been away while the newest envelopes were written.
 pub fn key_of_set(
     storage: &dyn Storage,
-    location: &Path,
+    devices: &[PathBuf],
     (set, lock): (SetId, &Lock),
 ) -> Result<Arc<DataKey>, EngineError> {
-    let (later, broken) = match key_file_of(storage, location, set) {
-        Ok(later) => (later.filter(|file| file.lock.check == lock.check), None),
-        Err(fault) => (None, Some(fault)),
-    };
-    let locks = later.iter().map(|file| &file.lock).chain([lock]);
     let mut fault = KeyFault::NoKey;
-    for lock in locks.clone() {
-        match storage.keys().open(set, lock) {
-            Ok(key) if key.check_for(set) == lock.check => return Ok(key),
-            Ok(_) => fault = KeyFault::WrongKey,
-            Err(KeyFault::NoKey) => {}
-            Err(other) => fault = other,
+    let mut open = |one: &Lock| match storage.keys().open(set, one) {
+        Ok(key) if key.check_for(set) == lock.check => Some(key),
+        Ok(_) => {
+            fault = KeyFault::WrongKey;
+            None
+        }
+        Err(KeyFault::NoKey) => None,
+        Err(other) => {
+            fault = other;
+            None
+        }
+    };
+    let (mut files, mut broken) = (Vec::<KeyFile>::new(), None);
+    let mut seen = BTreeSet::new();
+    for (number, device) in devices.iter().enumerate() {
+        let is_new = seen.insert(device.parent());
+        let is_known = |file: &KeyFile| files.iter().any(|known| known.lock == file.lock);
+        match is_new.then(|| key_file_of(storage, device, set)) {
+            Some(Ok(Some(file))) if file.lock.check == lock.check && !is_known(&file) => {
+                if let Some(key) = open(&file.lock) {
+                    return Ok(key);
+                }
+                files.push(file);
+            }
+            Some(Err(error)) => broken = broken.or(Some(error)),
+            _ => {}
+        }
+        if number == 0
+            && let Some(key) = open(lock)
+        {
+            return Ok(key);
         }
     }
     // The key may be right for the newer envelopes only.
     if let (Some(broken), false) = (broken, fault == KeyFault::NoKey) {
         fault = KeyFault::Failed(format!("its newer envelopes cannot be used: {broken}"));
     }
-    let newest = locks.clone().next().unwrap_or(lock);
+    let newest = files.iter().max_by_key(|file| file.written_nanos);
+    let newest = newest.map_or(lock, |file| &file.lock);
     Err(EngineError::Locked {
         set,
         recipients: newest.recipients(),

@@ -103,6 +103,9 @@ fn rotate(global: &Global, arguments: &KeyRotate) -> Result<Code, Failure> {
     let caller = requests::quiet_caller(global);
     let request = request(global, &arguments.of);
     let sets = locks::rotate(&caller, &request, &arguments.encrypt)?;
+    for set in &sets {
+        tell_absent(set);
+    }
     if global.json {
         let sets: Vec<_> = sets.iter().map(rotated_document).collect();
         output::line(&json!({ "sets": sets }).to_string());
@@ -125,11 +128,26 @@ fn rotate(global: &Global, arguments: &KeyRotate) -> Result<Code, Failure> {
     Ok(Code::Done)
 }
 
+/// Devices beside which the old envelopes stay, or none are.
+fn tell_absent(set: &RotatedSet) {
+    for device in &set.absent {
+        output::degrade(&format!(
+            "{} is not there, so its directory does not get the new envelopes of set {}",
+            device.display(),
+            &set.set_id.to_string()[..8]
+        ));
+    }
+    if !set.absent.is_empty() {
+        output::note("hint: Run the command again when the device is back.");
+    }
+}
+
 fn rotated_document(set: &RotatedSet) -> serde_json::Value {
     json!({
         "set_id": set.set_id.to_string(),
         "recipients": set.recipients,
         "can_still_read": set.remain,
         "files": set.files,
+        "absent": set.absent,
     })
 }

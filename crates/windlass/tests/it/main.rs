@@ -62,6 +62,7 @@ mod outputs;
 mod pages;
 mod parity;
 mod parity_cut;
+mod parity_keys;
 mod parity_moved;
 mod places;
 mod receive_sqlite;

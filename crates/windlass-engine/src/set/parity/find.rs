@@ -288,7 +288,9 @@ pub(crate) fn mended<'a>(
             mended.insert(device.path.clone(), Arc::new(bytes));
         }
     }
+    let parities = devices.parities.iter().filter(|it| it.is_there);
     let whole = devices.stripes.iter().filter(|it| it.fault.is_none());
+    let whole = whole.chain(parities);
     Ok(Some(Mended {
         storage: MendedStorage {
             inner: storage,

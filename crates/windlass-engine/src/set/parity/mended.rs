@@ -37,7 +37,8 @@ pub(crate) struct MendedStorage<'a> {
     pub(crate) inner: &'a dyn Storage,
     pub(crate) set: SetId,
     pub(crate) mended: BTreeMap<PathBuf, Arc<MendedBytes>>,
-    /// The stripes that are whole. Their envelopes are those of the set.
+    /// The stripes that are whole, and the files with parity. What lies beside them are the
+    /// envelopes of the set.
     pub(crate) whole: Vec<PathBuf>,
 }
 

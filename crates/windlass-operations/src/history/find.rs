@@ -137,7 +137,9 @@ fn complete(catalog: &mut Catalog, request: &HistoryRequest) -> Result<Completed
     let of_configuration = request.rebuild || (is_new && request.from.is_empty());
     let (mut runs, mut unread) = (Vec::<CatalogRun>::new(), Vec::new());
     if !request.from.is_empty() {
-        runs.extend(rebuild::runs_of(&request.from, &request.configured)?);
+        let found = rebuild::runs_of(&request.from, &request.configured)?;
+        runs.extend(found.runs);
+        unread.extend(found.unread);
     }
     if of_configuration {
         // The stripes of a set may lie in several places.
@@ -148,7 +150,10 @@ fn complete(catalog: &mut Catalog, request: &HistoryRequest) -> Result<Completed
         }
         for places in places {
             match rebuild::runs_of(places, &request.configured) {
-                Ok(found) => runs.extend(found),
+                Ok(found) => {
+                    runs.extend(found.runs);
+                    unread.extend(found.unread);
+                }
                 // It may not be mounted.
                 Err(error) => unread.push((places[0].clone(), error)),
             }

@@ -287,6 +287,46 @@ fn a_lost_history_is_read_from_the_places_of_the_configuration() {
 }
 
 #[test]
+fn a_lost_device_takes_no_run_from_a_history_that_is_rebuilt() {
+    let kept = Kept::new();
+    let (db, sets) = kept.0.ends();
+    let other = kept.0.arg("other");
+    std::fs::create_dir(&other).unwrap();
+    let to = format!("{other},{sets}");
+    // Of the first set one stripe of two stays, and of the second nothing but parity.
+    kept.done(0, &["backup", &db, "--to", &to]);
+    kept.done(0, &["backup", &db, "--to", &to, "--parity", "1"]);
+    kept.back_up(&[]);
+    let ids = |runs: &Value| {
+        let mut ids: Vec<_> = of(runs.as_array().unwrap(), "set_id")
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
+        ids.sort();
+        ids
+    };
+    let before = ids(&kept.json(&[])["runs"]);
+    assert_eq!(before.len(), 3);
+    let config = kept.0.arg("windlass.toml");
+    let section = format!("[database.store]\nsource = \"{db}\"\nto = [\"{other}\", \"{sets}\"]\n");
+    std::fs::write(&config, section).unwrap();
+    std::fs::remove_dir_all(&other).unwrap();
+    for words in [
+        &["--config", &config][..],
+        &["--from", &other, "--from", &sets],
+    ] {
+        std::fs::remove_dir_all(kept.0.path("state")).unwrap();
+        let output = kept.run(&[&["history", "--json"], words].concat());
+        assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+        let warning = format!("the sets of {other} are not in the history");
+        assert!(text(&output).contains(&warning), "{}", text(&output));
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(document["rebuilt_runs"], 3, "{document}");
+        assert_eq!(ids(&document["runs"]), before);
+    }
+}
+
+#[test]
 fn a_full_disk_fails_no_backup() {
     let kept = Kept::new();
     let (db, state) = (kept.0.arg("shop.db"), kept.0.arg("state"));

@@ -14,10 +14,12 @@
 //! Invariants
 //! - Nothing goes that the second plan keeps.
 //! - What builds on a set goes before the set. What is left never looks damaged.
-//! - Nothing goes that a set which stays needs or may need, of whatever database it is.
+//! - Nothing goes that a set which stays needs or may need, of whatever database it is. That holds
+//!   for sets in the places that were named; of others only the history knows.
 //! - Nothing of a database goes if one of its sets comes from the future: a clock is wrong.
 
 mod apply;
+mod away;
 mod error;
 mod logs;
 mod needs;
@@ -46,6 +48,7 @@ use crate::error::OperationError;
 use crate::places::{Named, PlaceError, SetRequest};
 use crate::privilege;
 use crate::stored::is_missing;
+use away::Away;
 use plan::Planner;
 
 /// What to remove.
@@ -97,6 +100,7 @@ pub fn expire(
     }
     let named = Named::new(caller, &request.set)?;
     check_places(&named)?;
+    let away = Away::of(caller, &named.paths);
     if !request.dry_run {
         // What is written there belongs to those who read it.
         let owner = named.paths.iter().find_map(|place| privilege::owner(place));
@@ -104,7 +108,7 @@ pub fn expire(
             privilege::become_user(caller.process, uid, gid)?;
         }
     }
-    let mut planner = Planner::new(&named, request);
+    let mut planner = Planner::new(&named, request, away);
     let outcome = match request.dry_run {
         true => ExpireOutcome::planned(planner.plan()?),
         false => apply::apply(&mut planner)?,

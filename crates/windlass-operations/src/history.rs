@@ -10,6 +10,7 @@
 
 mod causes;
 mod changes;
+mod elsewhere;
 mod error;
 mod figures;
 mod find;
@@ -24,6 +25,7 @@ mod words;
 
 pub use causes::{Cause, CauseKind};
 pub use changes::{Break, Quantity};
+pub(crate) use elsewhere::{Elsewhere, made_elsewhere};
 pub use error::HistoryError;
 pub use find::{HistoryOutcome, HistoryRequest, history};
 pub use keeper::History;

@@ -17,7 +17,8 @@ use super::LogExpiry;
 use super::steps::{base_of, by_id};
 use crate::devices::STORAGE;
 
-/// What would go, and stays because of sets that cannot be read or restored as they are.
+/// What would go, and stays because of sets that cannot be read or restored as they are, or that
+/// lie elsewhere.
 #[derive(Clone, Debug, Default)]
 pub struct Withheld {
     /// Sets of this database that would go.
@@ -37,6 +38,8 @@ pub struct Unclear {
     pub fault: String,
     /// Whether it only lacks a key.
     pub is_locked: bool,
+    /// Whether it lies in a place that was not named.
+    pub is_away: bool,
 }
 
 impl Withheld {
@@ -76,6 +79,7 @@ impl Unclear {
             set: set.set_id,
             fault: own.or_else(|| fault.cloned())?,
             is_locked: matches!(set.state, SetState::Locked(_)),
+            is_away: false,
         })
     }
 }

@@ -9,6 +9,7 @@ use windlass_postgres::Lsn;
 use windlass_repository::retention::{self, KeptSets, Member, Rule};
 
 use super::ExpireRequest;
+use super::away::Away;
 use super::logs::{DatabaseLogs, LogExpiry};
 use super::needs::{self, Unclear, Withheld};
 use super::steps::{self, GRACE_DEFAULT, Step, base_of, lingers};
@@ -108,6 +109,8 @@ pub(super) struct Planner<'a> {
     pub(super) in_use: BTreeSet<SetId>,
     /// The sets that could not be removed, and why.
     pub(super) failed: BTreeMap<SetId, EngineError>,
+    /// The sets that lie elsewhere.
+    away: Away,
 }
 
 /// The plan for a database, as long as only its own sets count.
@@ -130,7 +133,7 @@ struct FirstLook {
 }
 
 impl<'a> Planner<'a> {
-    pub(super) fn new(named: &'a Named, request: &'a ExpireRequest) -> Self {
+    pub(super) fn new(named: &'a Named, request: &'a ExpireRequest, away: Away) -> Self {
         let now = request.now.unwrap_or_else(Timestamp::now).as_nanosecond();
         Self {
             named,
@@ -139,6 +142,7 @@ impl<'a> Planner<'a> {
             first: None,
             in_use: BTreeSet::new(),
             failed: BTreeMap::new(),
+            away,
         }
     }
 
@@ -179,6 +183,7 @@ impl<'a> Planner<'a> {
         for (of, sets) in databases {
             drafts.push(self.draft(of, sets, &faults)?);
         }
+        self.keep_bases_of_away(&mut drafts);
         keep_what_others_need(list, &mut drafts);
         for draft in drafts {
             plan.databases
@@ -190,6 +195,20 @@ impl<'a> Planner<'a> {
             set.step = steps.get(&set.id).copied();
         }
         Ok(plan)
+    }
+
+    /// Keeps what sets in places that were not named build on.
+    fn keep_bases_of_away(&mut self, drafts: &mut [Draft<'_>]) {
+        let going: BTreeSet<SetId> = drafts.iter().flat_map(Draft::going).collect();
+        let needed = self.away.needed(&going);
+        for draft in drafts {
+            let own: BTreeSet<SetId> = draft.going().collect();
+            for (base, above) in needed.iter().filter(|(base, _)| own.contains(base)) {
+                draft.withheld.because_of(std::slice::from_ref(above));
+                draft.withheld.sets.insert(*base);
+                needs::keep(&mut draft.kept, std::iter::once(*base), Rule::Base);
+            }
+        }
     }
 
     /// Why sets cannot be restored although their stripes are there.

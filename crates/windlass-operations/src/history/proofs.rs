@@ -106,7 +106,8 @@ fn written(path: &Path) -> Option<(String, Option<Timestamp>)> {
     Some((place, Some(changed)))
 }
 
-fn places_of(run: &CatalogRun) -> BTreeSet<String> {
+/// Where the devices of a run are.
+pub(super) fn places_of(run: &CatalogRun) -> BTreeSet<String> {
     let settings: Value = serde_json::from_str(&run.settings).unwrap_or_default();
     let devices = settings["devices"].as_array();
     let places = devices.into_iter().flatten();

@@ -307,7 +307,12 @@ fn say_withheld(because: &[Unclear]) {
         output::note(&format!("warning: the same for {more}"));
     }
     let is_locked = because.iter().any(|one| one.is_locked);
+    let is_away = because.iter().all(|one| one.is_away);
     output::note(match is_locked {
+        _ if is_away => {
+            "hint: Name all places of a database together. Then the rules count for these sets, \
+             too."
+        }
         true => {
             "hint: Name the key: --key identity-file:PATH. Then Windlass knows what the set needs."
         }
@@ -352,6 +357,7 @@ fn database_document(database: &DatabasePlan) -> Value {
                 "set_id": one.set.to_string(),
                 "fault": one.fault,
                 "encrypted": one.is_locked,
+                "elsewhere": one.is_away,
             })).collect::<Vec<_>>(),
         }),
         "set_of_the_future": database.future.map(|(set, _)| set.to_string()),

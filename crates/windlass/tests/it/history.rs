@@ -326,6 +326,56 @@ fn a_lost_device_takes_no_run_from_a_history_that_is_rebuilt() {
     }
 }
 
+/// No list of a place shows what was built in another one, but the history knows it.
+#[test]
+fn expire_keeps_the_base_of_a_set_that_lies_in_another_place() {
+    let kept = Kept::new();
+    let (db, sets) = kept.0.ends();
+    let away = kept.0.arg("away");
+    std::fs::create_dir(&away).unwrap();
+    kept.back_up(&[]);
+    let words = [
+        "backup", &db, "--to", &away, "--type", "incr", "--base", &sets,
+    ];
+    kept.done(0, &words);
+    kept.back_up(&[]);
+    let runs = kept.runs(&[]);
+    let ids = of(&runs, "set_id");
+    let expire = |code: i32, more: &[&str]| {
+        let words = ["expire", &sets, "--keep-full", "1", "--json"];
+        let output = kept.run(&[&words, more].concat());
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output));
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (document, text(&output))
+    };
+    for more in [&["--dry-run"][..], &[]] {
+        let (document, said) = expire(3, more);
+        let database = &document["databases"][0];
+        assert_eq!(
+            of(database["sets"].as_array().unwrap(), "fate"),
+            ["stays"; 2]
+        );
+        let because = &database["withheld"]["because"][0];
+        assert_eq!(because["set_id"], ids[1], "{document}");
+        assert_eq!(because["elsewhere"], true, "{document}");
+        assert!(said.contains(&format!("it lies in {away}")), "{said}");
+        assert!(said.contains("hint: Name all places"), "{said}");
+    }
+    // What is gone needs nothing, and what is named is counted.
+    let gone = kept.0.path("gone");
+    std::fs::rename(&away, &gone).unwrap();
+    let (document, _) = expire(0, &["--dry-run"]);
+    let fates = document["databases"][0]["sets"].as_array().unwrap();
+    assert_eq!(of(fates, "fate"), ["goes", "stays"]);
+    std::fs::rename(&gone, &away).unwrap();
+    let (document, _) = expire(0, &[&away]);
+    assert_eq!(
+        document["removed"].as_array().unwrap().len(),
+        2,
+        "{document}"
+    );
+}
+
 #[test]
 fn a_full_disk_fails_no_backup() {
     let kept = Kept::new();

@@ -52,17 +52,29 @@ pub struct S3Server {
     /// Its port on 127.0.0.1.
     pub port: u16,
     directory: TempDir,
+    /// The files with its certificate and with the key of that, if its connections are encrypted.
+    certificate: Option<[String; 2]>,
 }
 
 impl S3Server {
     /// Starts a server with one empty bucket.
     pub fn start() -> Self {
+        Self::with(None)
+    }
+
+    /// The same, with encrypted connections.
+    pub fn start_encrypted(certificate: [String; 2]) -> Self {
+        Self::with(Some(certificate))
+    }
+
+    fn with(certificate: Option<[String; 2]>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(directory.path().join("data").join(BUCKET)).unwrap();
         let mut server = Self {
             process: None,
             port: 0,
             directory,
+            certificate,
         };
         server.go_on();
         server
@@ -76,8 +88,12 @@ impl S3Server {
         let program = std::env::var(PROGRAM).unwrap_or_else(|_| "versitygw".to_owned());
         let log = std::fs::File::create(self.directory.path().join("log")).unwrap();
         let address = format!("127.0.0.1:{}", self.port);
+        let files = self.certificate.iter();
+        let encrypted = files.flat_map(|[own, key]| ["--cert", own, "--key", key]);
         let mut process = Command::new(program)
-            .args(["--quiet", "--port", &address, "posix"])
+            .args(["--quiet", "--port", &address])
+            .args(encrypted)
+            .arg("posix")
             .arg(self.data())
             .env("ROOT_ACCESS_KEY", ACCESS_KEY)
             .env("ROOT_SECRET_KEY", SECRET_KEY)
@@ -110,7 +126,11 @@ impl S3Server {
 
     /// Its address.
     pub fn endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        let scheme = match self.certificate {
+            Some(_) => "https",
+            None => "http",
+        };
+        format!("{scheme}://127.0.0.1:{}", self.port)
     }
 
     fn data(&self) -> PathBuf {

@@ -9,6 +9,7 @@ mod buckets_evil;
 mod buckets_expire;
 mod buckets_kept;
 mod buckets_races;
+mod buckets_traps;
 mod buckets_uploads;
 mod chains;
 mod chains_broken;

@@ -5,6 +5,9 @@ use crate::codec::{Codec, crc32c, crc32c_zeros_after};
 use crate::error::{FormatError, Structure};
 use crate::index::{FrameEntry, LAYOUT_PLAIN, PieceEntry};
 
+/// From this average length of the pieces of a frame on, their CRCs are combined. Pages have it.
+const PIECE_BYTES_LONG: u64 = 4096;
+
 impl FrameEntry {
     /// Fails if the stored bytes do not match the index. Only checked bytes may reach a decoder.
     pub fn check_stored(&self, stored: &[u8]) -> Result<(), FormatError> {
@@ -18,6 +21,9 @@ impl FrameEntry {
         let whole = match (self.codec, self.page) {
             (Codec::Zero, _) => Some(crc32c_of_zeros(self.raw_bytes)),
             _ if self.is_stored_as_it_is() => Some(self.crc32c),
+            (_, Some(page)) if are_long(pieces) => {
+                return check_together(pieces, raw, page.raw_crc32c);
+            }
             (_, Some(_)) => Some(crc32c(raw)),
             (_, None) => None,
         };
@@ -41,15 +47,45 @@ impl FrameEntry {
     }
 }
 
+/// Whether to combine CRCs of so many pieces takes less time than to read their bytes again.
+fn are_long(pieces: &[PieceEntry]) -> bool {
+    let bytes = pieces.iter().map(|piece| u64::from(piece.bytes));
+    pieces.len() > 1 && bytes.sum::<u64>() >= PIECE_BYTES_LONG * pieces.len() as u64
+}
+
+/// Checks each piece and all bytes together. Each byte is read once: the CRC of the whole is made
+/// of those of its parts.
+fn check_together(pieces: &[PieceEntry], raw: &[u8], whole: u32) -> Result<(), FormatError> {
+    let (mut rest, mut sum) = (raw, 0);
+    let mut add = |bytes: &[u8]| {
+        let crc = crc32c(bytes);
+        sum = crc32c_zeros_after(sum, bytes.len() as u64) ^ crc;
+        crc
+    };
+    let mut checked = Ok(());
+    for piece in pieces {
+        let Some((bytes, tail)) = rest.split_at_checked(piece.bytes as usize) else {
+            checked = checked.and(Err(TOO_SHORT));
+            break;
+        };
+        checked = checked.and(same(piece.crc32c, add(bytes)));
+        rest = tail;
+    }
+    add(rest);
+    same(whole, sum).and(checked)
+}
+
+const TOO_SHORT: FormatError = FormatError::Invalid {
+    structure: Structure::IndexBlock,
+    what: "a frame is shorter than its pieces",
+};
+
 fn check_each(pieces: &[PieceEntry], raw: &[u8]) -> Result<(), FormatError> {
     let mut rest = raw;
     for piece in pieces {
-        let (bytes, tail) =
-            rest.split_at_checked(piece.bytes as usize)
-                .ok_or(FormatError::Invalid {
-                    structure: Structure::IndexBlock,
-                    what: "a frame is shorter than its pieces",
-                })?;
+        let (bytes, tail) = rest
+            .split_at_checked(piece.bytes as usize)
+            .ok_or(TOO_SHORT)?;
         same(piece.crc32c, crc32c(bytes))?;
         rest = tail;
     }
@@ -73,6 +109,8 @@ fn same(expected: u32, found: u32) -> Result<(), FormatError> {
 mod tests {
     use super::*;
     use crate::ids::FileNo;
+    use crate::index::PageFrame;
+    use proptest::prelude::*;
 
     fn piece(bytes: &[u8]) -> PieceEntry {
         PieceEntry {
@@ -133,5 +171,56 @@ mod tests {
         let entry = frame(Codec::Zero, b"");
         entry.check_pieces(&[piece(&[0; 8])], &[]).unwrap();
         entry.check_pieces(&[piece(b"12345678")], &[]).unwrap_err();
+    }
+
+    /// A page-aware frame of these pieces.
+    fn page_frame(raw: &[u8]) -> FrameEntry {
+        let bytes = u32::try_from(raw.len()).unwrap();
+        FrameEntry {
+            raw_bytes: bytes,
+            page: Some(PageFrame {
+                raw_crc32c: crc32c(raw),
+                laid_bytes: bytes,
+                layout: LAYOUT_PLAIN,
+                kind: 0,
+            }),
+            ..frame(Codec::Zstd(1), b"stored")
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_and_whole_are_both_checked_whether_their_checksums_are_combined_or_not(
+            lengths in proptest::collection::vec(0usize..20_000, 1..6),
+            seed: u8,
+            at: prop::sample::Index,
+            bit in 0u32..32,
+        ) {
+            let total: usize = lengths.iter().sum();
+            let bytes = (0..=250u8).cycle().map(|byte| byte ^ seed);
+            let raw: Vec<u8> = bytes.take(total).collect();
+            let mut rest = raw.as_slice();
+            let mut pieces = Vec::new();
+            for length in &lengths {
+                let (bytes, tail) = rest.split_at(*length);
+                pieces.push(piece(bytes));
+                rest = tail;
+            }
+            let entry = page_frame(&raw);
+            prop_assert_eq!(entry.check_pieces(&pieces, &raw), Ok(()));
+            let mut other = entry;
+            other.page.as_mut().unwrap().raw_crc32c ^= 1 << bit;
+            prop_assert!(other.check_pieces(&pieces, &raw).is_err());
+            let wrong = at.index(pieces.len());
+            pieces[wrong].crc32c ^= 1 << bit;
+            prop_assert!(entry.check_pieces(&pieces, &raw).is_err());
+            pieces[wrong].crc32c ^= 1 << bit;
+            if total > 0 {
+                let mut changed = raw.clone();
+                changed[at.index(total)] ^= 1 << (bit % 8);
+                prop_assert!(entry.check_pieces(&pieces, &changed).is_err());
+                prop_assert!(entry.check_pieces(&pieces, &raw[..total - 1]).is_err());
+            }
+        }
     }
 }

@@ -274,7 +274,7 @@ class Stripe:
             stored = head.bytes(stored_bytes)
             need(flags & ~0x301 == 0 and (kind in SECTIONS or not flags & 1), "footer: a newer section")
             need(bool(flags & 0x200) == bool(self.cipher), "footer: only the section or its set is encrypted")
-            if self.cipher:
+            if self.cipher and kind in SECTIONS:
                 about = struct.pack("<IIQ", kind, flags, raw_bytes)
                 stored = self.cipher.section(stripe if kind == 1 else 0xFFFF, about, stored)
             need(raw_bytes <= 200 * len(stored) + 65536, "footer: a bomb")

@@ -43,6 +43,7 @@ pub use parity::{LostDevice, Mends, Rebuilder, RebuiltPart};
 use places::expand;
 pub use removal::{Beside, MarkedRemoval, Removal, hide, hold_path, is_removed, show};
 pub use stripe::OpenStripe;
+pub(crate) use stripe::spans_bytes;
 use stripe::{open_stripe, peek_header};
 pub(crate) use tally::Tally;
 pub(crate) use unlock::cipher_of;

@@ -13,6 +13,8 @@ pub enum Structure {
     Footer,
     /// The list of index blocks in a footer.
     IndexDirectory,
+    /// The list, in a footer, of what each index block has of each file.
+    IndexSpans,
     /// The list of stripes in a footer.
     StripeTable,
     /// The list of files in a footer.
@@ -64,6 +66,7 @@ impl std::fmt::Display for Structure {
             Self::IndexBlock => "index block",
             Self::Footer => "footer",
             Self::IndexDirectory => "index directory",
+            Self::IndexSpans => "spans of index blocks",
             Self::StripeTable => "stripe table",
             Self::FileTable => "file table",
             Self::Superseded => "list of superseded files",

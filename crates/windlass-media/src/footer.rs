@@ -6,6 +6,7 @@
 
 mod directory;
 mod sections;
+mod spans;
 
 use crate::base::Base;
 use crate::cipher::SetCipher;
@@ -19,8 +20,10 @@ use crate::number::fitted;
 use crate::superseded::SupersededFiles;
 use crate::wire::{Reader, put_string, round_up};
 use directory::{decode_directory, encode_directory};
-pub(crate) use sections::{KIND_BASE, KIND_DIRECTORY, KIND_FACTS, KIND_FILES};
+pub(crate) use sections::{KIND_BASE, KIND_DIRECTORY, KIND_FACTS, KIND_FILES, KIND_SPANS};
 use sections::{KIND_STRIPES, KIND_SUPERSEDED, Section, read_section_heads, unpack_sections};
+pub use spans::{BlockSpans, FileSpan};
+use spans::{decode_spans, encode_spans};
 
 pub(crate) const MAGIC: &[u8; 8] = b"WNDLFOOT";
 const HEAD_BYTES: usize = 40;
@@ -91,6 +94,8 @@ pub struct Footer {
     pub stripe: StripeIndex,
     /// This stripe's index blocks, in order.
     pub directory: Vec<IndexDirectoryEntry>,
+    /// What each of them has of each file. Empty if the footer does not say it.
+    pub spans: Vec<BlockSpans>,
     /// What all stripes repeat.
     pub description: SetDescription,
     /// The set's root hash, computed from the description.
@@ -162,16 +167,34 @@ impl SetDescription {
     /// The same, of a set that may be encrypted.
     pub fn footers_with<E: From<FormatError>>(
         &self,
-        (set_id, cipher): (SetId, Option<&SetCipher>),
+        set: (SetId, Option<&SetCipher>),
         alignment: u32,
         directories: &[Vec<IndexDirectoryEntry>],
+        each: impl FnMut(StripeIndex, Vec<u8>, [u8; 32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.footers_spanned(set, alignment, (directories, &[]), each)
+    }
+
+    /// The same, with the spans of the index blocks of each stripe. They are left out of a set in
+    /// which nothing lies over other bytes: such a set looks as it did before there were spans.
+    pub fn footers_spanned<E: From<FormatError>>(
+        &self,
+        (set_id, cipher): (SetId, Option<&SetCipher>),
+        alignment: u32,
+        (directories, spans): (&[Vec<IndexDirectoryEntry>], &[Vec<BlockSpans>]),
         mut each: impl FnMut(StripeIndex, Vec<u8>, [u8; 32]) -> Result<(), E>,
     ) -> Result<(), E> {
         let common = self.encode(cipher)?;
+        let mut entries = directories.iter().flatten();
+        let is_over = self.base.is_some() || entries.any(|entry| entry.layer_max > 0);
         for (number, directory) in directories.iter().enumerate() {
             let stripe = StripeIndex(fitted(number));
             let raw = encode_directory(directory);
-            let own = Section::made((KIND_DIRECTORY, &raw), Some(stripe), cipher)?;
+            let mut own = vec![Section::made((KIND_DIRECTORY, &raw), Some(stripe), cipher)?];
+            if let Some(spans) = spans.get(number).filter(|_| is_over) {
+                let raw = encode_spans(spans);
+                own.push(Section::made((KIND_SPANS, &raw), Some(stripe), cipher)?);
+            }
             let footer = encode_footer(set_id, stripe, &own, &common, alignment)?;
             each(stripe, footer, common.root)?;
         }
@@ -182,11 +205,11 @@ impl SetDescription {
 fn encode_footer(
     set_id: SetId,
     stripe: StripeIndex,
-    own: &Section,
+    own: &[Section],
     common: &EncodedDescription,
     alignment: u32,
 ) -> Result<Vec<u8>, FormatError> {
-    let sections: Vec<&Section> = std::iter::once(own).chain(&common.sections).collect();
+    let sections: Vec<&Section> = own.iter().chain(&common.sections).collect();
     let stored: usize = sections.iter().map(|section| section.stored.len()).sum();
     let content = HEAD_BYTES + sections.len() * SECTION_BYTES + stored;
     let total = round_up(content as u64, alignment);
@@ -252,16 +275,8 @@ impl Footer {
         raws: &[(u32, Vec<u8>)],
         mut root: blake3::Hasher,
     ) -> Result<Self, FormatError> {
-        let find = |kind, structure| {
-            let mut found = raws.iter().filter(|(of, _)| *of == kind);
-            match (found.next(), found.next()) {
-                (Some((_, raw)), None) => Ok(raw.as_slice()),
-                _ => Err(FormatError::Invalid {
-                    structure,
-                    what: "is not there exactly once",
-                }),
-            }
-        };
+        let find = |kind, structure| only(raws, kind, structure);
+        let optional = |kind, structure| at_most_one(raws, kind, structure);
         let stripes = find(KIND_STRIPES, Structure::StripeTable)?;
         let files = find(KIND_FILES, Structure::FileTable)?;
         let facts = find(KIND_FACTS, Structure::Facts)?;
@@ -273,27 +288,34 @@ impl Footer {
             hash_section(&mut root, kind, raw);
         }
         let files = FileTable::decode(files)?;
-        let is_there = |kind| raws.iter().any(|(of, _)| *of == kind);
-        let superseded = match is_there(KIND_SUPERSEDED) {
-            true => {
-                let raw = find(KIND_SUPERSEDED, Structure::Superseded)?;
+        let superseded = match optional(KIND_SUPERSEDED, Structure::Superseded)? {
+            Some(raw) => {
                 hash_section(&mut root, KIND_SUPERSEDED, raw);
                 SupersededFiles::decode(raw, &files)?
             }
-            false => SupersededFiles::default(),
+            None => SupersededFiles::default(),
         };
-        let base = match is_there(KIND_BASE) {
-            true => {
-                let raw = find(KIND_BASE, Structure::Base)?;
+        let base = match optional(KIND_BASE, Structure::Base)? {
+            Some(raw) => {
                 hash_section(&mut root, KIND_BASE, raw);
                 Some(Base::decode(raw, &files)?)
             }
-            false => None,
+            None => None,
+        };
+        let directory = decode_directory(find(KIND_DIRECTORY, Structure::IndexDirectory)?)?;
+        let spans = match optional(KIND_SPANS, Structure::IndexSpans)? {
+            Some(raw) => {
+                let listed = directory.iter();
+                let listed = listed.map(|it| (it.file_min, it.file_max, it.layer_max));
+                decode_spans(raw, listed)?
+            }
+            None => Vec::new(),
         };
         Ok(Self {
             set_id,
             stripe,
-            directory: decode_directory(find(KIND_DIRECTORY, Structure::IndexDirectory)?)?,
+            directory,
+            spans,
             description: SetDescription {
                 stripes: decode_stripes(stripes)?,
                 files,
@@ -303,6 +325,30 @@ impl Footer {
             },
             set_root: *root.finalize().as_bytes(),
         })
+    }
+}
+
+/// The section of a kind that must be there once.
+fn only(raws: &[(u32, Vec<u8>)], kind: u32, structure: Structure) -> Result<&[u8], FormatError> {
+    let what = "is not there exactly once";
+    let fault = FormatError::Invalid { structure, what };
+    at_most_one(raws, kind, structure)?.ok_or(fault)
+}
+
+/// The section of a kind that need not be there.
+fn at_most_one(
+    raws: &[(u32, Vec<u8>)],
+    kind: u32,
+    structure: Structure,
+) -> Result<Option<&[u8]>, FormatError> {
+    let mut found = raws.iter().filter(|(of, _)| *of == kind);
+    let first = found.next().map(|(_, raw)| raw.as_slice());
+    match found.next() {
+        None => Ok(first),
+        Some(_) => Err(FormatError::Invalid {
+            structure,
+            what: "is not there exactly once",
+        }),
     }
 }
 

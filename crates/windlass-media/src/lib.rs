@@ -61,7 +61,9 @@ pub use codec::{Codec, Decoder, Encoder, crc32c, crc32c_zeros_after, is_zero};
 pub use error::{CodecText, FormatError, Structure};
 pub use facts::{BackupType, Facts};
 pub use files::{FileEntry, FileFlags, FileKind, FileTable, check_path};
-pub use footer::{Footer, IndexDirectoryEntry, SetDescription, StripeTableEntry};
+pub use footer::{
+    BlockSpans, FileSpan, Footer, IndexDirectoryEntry, SetDescription, StripeTableEntry,
+};
 pub use header::StripeHeader;
 pub use ids::{FileNo, SetId, StripeIndex};
 pub use index::{

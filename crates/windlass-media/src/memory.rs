@@ -10,6 +10,7 @@ use crate::error::{FormatError, Structure};
 use crate::files::ENTRY_BYTES_MIN;
 use crate::footer::{
     DIRECTORY_ENTRY_BYTES, IndexDirectoryEntry, KIND_BASE, KIND_DIRECTORY, KIND_FACTS, KIND_FILES,
+    KIND_SPANS,
 };
 
 /// Memory for one file: its entry, its two strings, and what checks that names and numbers are
@@ -18,6 +19,9 @@ const FILE_BYTES: u64 = 320;
 /// The list of files in the base: itself, what checks that its numbers are unique, and the ways
 /// from file to file that a reader of a chain keeps.
 const BASE_FACTOR: u64 = 12;
+/// The spans of index blocks: those of each block, and all of them in order, which a reader of
+/// upper layers keeps. A block without spans takes one byte of the section and 16 in memory.
+const SPANS_FACTOR: u64 = 16;
 /// A value in a list that has just doubled its capacity.
 const VALUE_BYTES: u64 = 2 * 32;
 /// A key and its value in a map whose nodes are only half full.
@@ -33,6 +37,7 @@ pub(crate) fn check(raws: &[(u32, Vec<u8>)], metadata_limit: u64) -> Result<(), 
             KIND_FILES => of_files(raw),
             KIND_FACTS => of_facts(raw),
             KIND_BASE => BASE_FACTOR * raw.len() as u64,
+            KIND_SPANS => SPANS_FACTOR * raw.len() as u64,
             _ => raw.len() as u64,
         };
         found = found

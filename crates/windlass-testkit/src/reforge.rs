@@ -10,7 +10,7 @@
 use std::path::Path;
 
 use windlass_engine::media::{
-    Footer, FormatError, IndexBlock, IndexDirectoryEntry, SEAL_BYTES, Seal, SetCipher,
+    BlockSpans, Footer, FormatError, IndexBlock, IndexDirectoryEntry, SEAL_BYTES, Seal, SetCipher,
     SetDescription, StripeHeader, StripeTableEntry,
 };
 
@@ -22,6 +22,9 @@ pub struct Parts {
     pub entry: IndexDirectoryEntry,
     /// What the set says about itself.
     pub description: SetDescription,
+    /// What the footer says that each index block has of each file. It comes empty: then the new
+    /// footer says nothing of that, as those of older versions.
+    pub spans: Vec<BlockSpans>,
 }
 
 /// Changes the set of one stripe. The index block must stay as long as it is.
@@ -47,6 +50,7 @@ pub fn reforge_with(stripe: &Path, cipher: Option<&SetCipher>, change: impl FnOn
         block,
         entry,
         description,
+        spans: Vec::new(),
     };
     change(&mut parts);
     let encoded = parts.block.encode_with(seal.alignment, cipher).unwrap();
@@ -59,6 +63,11 @@ pub fn reforge_with(stripe: &Path, cipher: Option<&SetCipher>, change: impl FnOn
     parts.description.stripes[0].hash = hash;
     bytes.truncate(data_bytes);
     let directories = [footer.directory];
+    let spans = match parts.spans.is_empty() {
+        true => Vec::new(),
+        false => vec![parts.spans],
+    };
+    let own = (directories.as_slice(), spans.as_slice());
     let set_id = seal.set_id;
     let alignment = seal.alignment;
     let footers = |_, footer: Vec<u8>, root| -> Result<(), FormatError> {
@@ -72,7 +81,7 @@ pub fn reforge_with(stripe: &Path, cipher: Option<&SetCipher>, change: impl FnOn
     };
     let made = parts
         .description
-        .footers_with((set_id, cipher), alignment, &directories, footers);
+        .footers_spanned((set_id, cipher), alignment, own, footers);
     made.unwrap();
     std::fs::write(stripe, bytes).unwrap();
 }

@@ -81,13 +81,15 @@ impl BackupRun {
             .iter_mut()
             .map(|stripe| std::mem::take(&mut stripe.directory))
             .collect();
+        let spans = stripes.iter_mut();
+        let spans: Vec<_> = spans.map(|it| std::mem::take(&mut it.spans)).collect();
         let alignment = self.options.plan.alignment;
         let mut seals = Vec::with_capacity(stripes.len());
         let cipher = self.options.cipher().map(|cipher| &**cipher);
-        description.footers_with(
+        description.footers_spanned(
             (self.set_id, cipher),
             alignment,
-            &directories,
+            (&directories, &spans),
             |index, footer, root| {
                 let stripe = &mut stripes[usize::from(index.0)];
                 self.shared.cancel.check()?;

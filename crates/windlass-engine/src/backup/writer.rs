@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, TryRecvError};
 use windlass_media::{
-    FileNo, IndexBlockBuilder, IndexDirectoryEntry, SetCipher, SetId, StripeHeader, StripeIndex,
-    fitted,
+    BlockSpans, FileNo, FileSpan, IndexBlockBuilder, IndexDirectoryEntry, SetCipher, SetId,
+    StripeHeader, StripeIndex, fitted,
 };
 
 use super::compressor::Chunk;
@@ -41,6 +41,8 @@ pub(crate) struct StripeWriter {
     region_offset: u64,
     builder: IndexBlockBuilder,
     pub(crate) directory: Vec<IndexDirectoryEntry>,
+    /// What each index block has of each file.
+    pub(crate) spans: Vec<BlockSpans>,
     files: Option<(FileNo, FileNo)>,
     layer_max: u8,
     pub(crate) frames: u64,
@@ -71,6 +73,7 @@ impl StripeWriter {
             region_offset: offset,
             builder: IndexBlockBuilder::default(),
             directory: Vec::new(),
+            spans: Vec::new(),
             files: None,
             layer_max: 0,
             frames: 0,
@@ -171,6 +174,7 @@ impl StripeWriter {
             layer_max: std::mem::take(&mut self.layer_max),
             hash: *blake3::hash(&bytes).as_bytes(),
         });
+        self.spans.push(FileSpan::of(&block.pieces));
         self.region_offset = self.output.offset;
         Ok(())
     }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_media::{
-    FRAME_BYTES_MAX, Footer, FormatError, IndexDirectoryEntry, SEAL_BYTES, Seal, SetCipher,
-    SetDescription, SetId, StripeHeader, StripeIndex, StripeTableEntry, Structure,
+    BlockSpans, FRAME_BYTES_MAX, Footer, FormatError, IndexDirectoryEntry, SEAL_BYTES, Seal,
+    SetCipher, SetDescription, SetId, StripeHeader, StripeIndex, StripeTableEntry, Structure,
 };
 
 use super::findings::explain;
@@ -15,7 +15,7 @@ use super::report::{Damage, DamagedPart};
 use super::walk::walk;
 use crate::error::{EngineError, damage};
 use crate::read::ReadFile;
-use crate::set::{Ends, OpenStripe, cipher_of};
+use crate::set::{Ends, OpenStripe, cipher_of, spans_bytes};
 use crate::storage::{ReadAt, Storage};
 
 /// The parts of one stripe.
@@ -38,6 +38,7 @@ struct Index {
     stripe: StripeIndex,
     root: [u8; 32],
     directory: Vec<IndexDirectoryEntry>,
+    spans: Vec<BlockSpans>,
     locations: Vec<Vec<u8>>,
 }
 
@@ -102,6 +103,7 @@ impl Parts {
             stripe: footer.stripe,
             root: footer.set_root,
             directory: footer.directory,
+            spans: footer.spans,
             locations: {
                 let stripes = footer.description.stripes.into_iter();
                 stripes.map(|entry| entry.location).collect()
@@ -145,8 +147,10 @@ impl Parts {
 
     /// How much memory its list of index blocks takes.
     pub(super) fn directory_bytes(&self) -> u64 {
-        let entries = self.index().map_or(0, |index| index.directory.capacity());
-        (entries * size_of::<IndexDirectoryEntry>()) as u64
+        self.index().map_or(0, |index| {
+            let entries = index.directory.capacity() * size_of::<IndexDirectoryEntry>();
+            entries as u64 + spans_bytes(&index.spans)
+        })
     }
 
     /// The root of the set that its footer describes.
@@ -206,20 +210,20 @@ impl Parts {
         let file = ReadFile::of(device);
         let (start, end) = (self.start(agreed, header_bytes), self.end(agreed));
         let walked = self.index().is_none();
-        let directory = match self.footer.take() {
-            Some(Ok(index)) => index.directory,
-            _ => walk(
-                file.bytes(),
-                (&header, self.cipher.as_deref()),
-                (start, end),
-                |offset, bytes| {
+        let (directory, spans) = match self.footer.take() {
+            Some(Ok(index)) => (index.directory, index.spans),
+            _ => {
+                let cipher = self.cipher.as_deref();
+                let lost = |offset, bytes| {
                     let error = damage(&self.path, offset, no_block());
                     list(DamagedPart::IndexBlock, bytes, &error);
-                },
-            ),
+                };
+                let found = walk(file.bytes(), (&header, cipher), (start, end), lost);
+                (found, Vec::new())
+            }
         };
         let sound = self.header.is_ok() && self.seal.is_ok() && !walked;
-        let stripe = self.stripe(file, header, (directory, walked));
+        let stripe = self.stripe(file, header, (directory, spans, walked));
         if sound
             && let Some(listed) = agreed.listed
             && let Err(error) = stripe.check(listed, &agreed.root)
@@ -297,7 +301,7 @@ impl Parts {
         self,
         file: ReadFile,
         header: StripeHeader,
-        (directory, is_walked): (Vec<IndexDirectoryEntry>, bool),
+        (directory, spans, is_walked): (Vec<IndexDirectoryEntry>, Vec<BlockSpans>, bool),
     ) -> OpenStripe {
         let unsealed = Seal {
             set_id: header.set_id,
@@ -317,6 +321,7 @@ impl Parts {
             header_bytes: self.header.map_or_else(|_| Vec::new(), |(_, bytes)| bytes),
             seal: self.seal.unwrap_or(unsealed),
             directory,
+            spans,
             is_walked,
             cipher: self.cipher,
             rebuilder: None,

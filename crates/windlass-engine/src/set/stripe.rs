@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_media::{
-    Footer, FormatError, IndexBlock, IndexDirectoryEntry, Seal, SetCipher, StripeHeader,
-    StripeTableEntry, Structure,
+    BlockSpans, FileSpan, Footer, FormatError, IndexBlock, IndexDirectoryEntry, Seal, SetCipher,
+    StripeHeader, StripeTableEntry, Structure,
 };
 
 use super::ends::{Ends, check_same_footer, check_same_stripe};
@@ -26,6 +26,8 @@ pub struct OpenStripe {
     pub(crate) header_bytes: Vec<u8>,
     pub(crate) seal: Seal,
     pub(crate) directory: Vec<IndexDirectoryEntry>,
+    /// What each index block has of each file. Empty if the footer does not say it.
+    pub(crate) spans: Vec<BlockSpans>,
     /// The directory was put together from the blocks that a walk found. Blocks before and between
     /// them may be lost, so their places in it say nothing about their numbers.
     pub(crate) is_walked: bool,
@@ -61,9 +63,15 @@ impl OpenStripe {
         &self.directory
     }
 
+    /// What an index block has of each file, if the footer says it.
+    pub fn spans(&self, block: usize) -> Option<&[FileSpan]> {
+        self.spans.get(block)?.as_deref()
+    }
+
     /// How much memory its list of index blocks takes.
     pub(crate) fn directory_bytes(&self) -> u64 {
-        (self.directory.capacity() * size_of::<IndexDirectoryEntry>()) as u64
+        let entries = self.directory.capacity() * size_of::<IndexDirectoryEntry>();
+        entries as u64 + spans_bytes(&self.spans)
     }
 
     /// Reads and checks one index block.
@@ -91,6 +99,8 @@ impl OpenStripe {
             Some("it has the number of another index block of this stripe")
         } else if !is_as_listed(&block, entry) {
             Some("it holds other files, layers or frames than the index directory says")
+        } else if !self.is_spanned(&block, entry) {
+            Some("it holds other ranges of files than the footer says")
         } else if overlaps(&block) {
             Some("pieces of one layer overlap")
         } else {
@@ -117,13 +127,25 @@ impl OpenStripe {
         Ok(block)
     }
 
+    /// The place of an entry in the directory.
+    fn place_of(&self, entry: &IndexDirectoryEntry) -> Option<usize> {
+        let by_offset = |one: &IndexDirectoryEntry| one.offset.cmp(&entry.offset);
+        self.directory.binary_search_by(by_offset).ok()
+    }
+
     /// Whether a block has the number of its place in the directory.
     fn is_numbered(&self, block: &IndexBlock, entry: &IndexDirectoryEntry) -> bool {
-        let by_offset = |one: &IndexDirectoryEntry| one.offset.cmp(&entry.offset);
-        match self.directory.binary_search_by(by_offset) {
-            Ok(place) if !self.is_walked => u32::try_from(place) == Ok(block.number),
+        match self.place_of(entry) {
+            Some(place) if !self.is_walked => u32::try_from(place) == Ok(block.number),
             _ => true,
         }
+    }
+
+    /// Whether a block holds what the footer says that it has of each file. Readers of upper layers
+    /// skip blocks because of that.
+    fn is_spanned(&self, block: &IndexBlock, entry: &IndexDirectoryEntry) -> bool {
+        let listed = self.place_of(entry).and_then(|place| self.spans(place));
+        listed.is_none_or(|listed| FileSpan::of(&block.pieces).as_deref() == Some(listed))
     }
 
     /// Announces that these bytes will be read soon. If the system ignores that, it costs only
@@ -236,6 +258,12 @@ impl OpenStripe {
     }
 }
 
+/// How much memory a list of what index blocks have takes.
+pub(crate) fn spans_bytes(blocks: &[BlockSpans]) -> u64 {
+    let spans = blocks.iter().flatten().map(|spans| spans.len());
+    (size_of_val(blocks) + spans.sum::<usize>() * size_of::<FileSpan>()) as u64
+}
+
 /// Whether a block holds what its entry says. Some readers skip blocks because of their entries,
 /// others read all blocks. Both must get the same result.
 fn is_as_listed(block: &IndexBlock, entry: &IndexDirectoryEntry) -> bool {
@@ -284,6 +312,7 @@ pub(super) fn open_stripe(
     check_same_footer(&seal, &footer)
         .map_err(|fault| damage(location, seal.footer_offset, fault))?;
     let directory = std::mem::take(&mut footer.directory);
+    let spans = std::mem::take(&mut footer.spans);
     let stripe = OpenStripe {
         location: location.to_owned(),
         file: ReadFile::of(ends.device),
@@ -291,6 +320,7 @@ pub(super) fn open_stripe(
         header_bytes,
         seal,
         directory,
+        spans,
         is_walked: false,
         cipher,
         rebuilder: None,

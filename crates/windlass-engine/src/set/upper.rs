@@ -12,16 +12,19 @@
 //!
 //! Whoever reads a whole set takes [`UpperLayers`], and all outlines are read first. Whoever reads
 //! some files takes [`AskedLayers`], and a file costs the outlines of the blocks that tell of it.
+//! If the footer has spans of a block, only ranges that it has something of cost a read.
 //!
 //! Invariants
 //! - Memory: 16 MiB of pieces for all sets of a chain together, twice `WINDOW_PIECES` pieces while
 //!   they are put in order, 56 bytes for each index block with layers, and a number for each file
-//!   with layers or that was asked for. It does not grow with the number of ranges.
+//!   with layers or that was asked for; 40 bytes for each span. It does not grow with the number
+//!   of ranges.
 //! - Every block is checked each time that it is read.
 
 mod asked;
 mod blocks;
 mod outlines;
+mod spans;
 
 use std::sync::Arc;
 

@@ -1,7 +1,9 @@
 //! What lies over the bytes of a file is found out when somebody asks for the file.
 
-use windlass_engine::media::{Codec, FileNo};
+use windlass_engine::Cancel;
+use windlass_engine::media::{Codec, FileNo, FileSpan, FileTable};
 use windlass_testkit::chains::{History, long_pair};
+use windlass_testkit::reforge::reforge;
 use windlass_testkit::sets::flip;
 
 use crate::support::*;
@@ -10,7 +12,10 @@ use crate::support::*;
 fn opening_reads_no_index_block_and_a_file_costs_those_that_tell_of_it() {
     let dir = tempfile::tempdir().unwrap();
     long_pair(dir.path());
-    let set = open(&[stripe_path(&dir.path().join("2"), 0)]).unwrap();
+    let newest = stripe_path(&dir.path().join("2"), 0);
+    // As an older version wrote it.
+    reforge(&newest, |_| {});
+    let set = open(&[newest]).unwrap();
     let (first, second) = (FileNo(0), FileNo(1));
     let stripe = &set.stripes()[0];
     let blocks = stripe.directory();
@@ -80,7 +85,9 @@ fn who_asks_for_a_file_gets_what_a_reader_of_all_gets() {
 fn threads_that_ask_at_once_get_what_one_gets() {
     let dir = tempfile::tempdir().unwrap();
     long_pair(dir.path());
-    let set = open(&[stripe_path(&dir.path().join("2"), 0)]).unwrap();
+    let newest = stripe_path(&dir.path().join("2"), 0);
+    reforge(&newest, |_| {});
+    let set = open(&[newest]).unwrap();
     let all = set.upper_layers().unwrap();
     for _ in 0..20 {
         let asked = set.asked_layers().unwrap();
@@ -100,5 +107,121 @@ fn threads_that_ask_at_once_get_what_one_gets() {
             }
         });
         assert_eq!(asked[0].unread_blocks(), 0);
+    }
+}
+
+#[test]
+fn a_range_costs_only_the_blocks_whose_spans_reach_it() {
+    let dir = tempfile::tempdir().unwrap();
+    long_pair(dir.path());
+    let set = open(&[stripe_path(&dir.path().join("2"), 0)]).unwrap();
+    let stripe = &set.stripes()[0];
+    assert_eq!(set.asked_layers().unwrap()[0].unread_blocks(), 0);
+    let blocks = stripe.directory();
+    assert!(blocks.len() > 1);
+    let spans = |block: usize| stripe.spans(block).unwrap().iter().copied();
+    for block in 0..blocks.len() {
+        let others = || (0..blocks.len()).filter(move |other| *other != block);
+        let flip_others =
+            || others().for_each(|other| flip(stripe.location(), blocks[other].offset + 40));
+        flip_others();
+        let layers = set.asked_layers().unwrap();
+        for FileSpan { file, first, .. } in (0..blocks.len()).flat_map(spans) {
+            let reaches =
+                |span: FileSpan| span.file == file && (span.first..span.end).contains(&first);
+            // Frames may be out of order, so blocks may reach into each other.
+            let needs_other = others().flat_map(spans).any(reaches);
+            match layers[0].near(file, first, first + 1) {
+                Ok(found) => {
+                    assert!(!needs_other, "block {block}, file {file}, {first}");
+                    assert_eq!(found.unwrap().len(), 1);
+                }
+                Err(error) => assert!(needs_other && error.is_damage(), "{error}"),
+            }
+        }
+        flip_others();
+    }
+}
+
+#[test]
+fn with_spans_and_without_them_every_range_is_the_same() {
+    let mut compared = 0;
+    for seed in 0..24 {
+        let dir = tempfile::tempdir().unwrap();
+        let mut history = History::new(seed);
+        for number in 0..3usize {
+            history.live();
+            let place = dir.path().join(number.to_string());
+            let setup = Setup::small(1, Codec::Lz4);
+            history.back_up(&place, number.checked_sub(1), &setup);
+        }
+        let answers = || {
+            let set = open(history.stripes(2)).unwrap();
+            let has_spans = set.stripes()[0].spans(0).is_some();
+            let asked = set.asked_layers().unwrap();
+            let mut found = Vec::new();
+            for file in 0..18 {
+                for from in (0..64_000).step_by(1500) {
+                    found.push(asked[0].near(FileNo(file), from, from + 2200).unwrap());
+                }
+            }
+            (has_spans, found)
+        };
+        let (has_spans, with) = answers();
+        if !has_spans {
+            // Nothing has changed, so the set has no index block.
+            continue;
+        }
+        reforge(&history.stripes(2)[0], |_| {});
+        let (has_spans, without) = answers();
+        assert!(!has_spans && with == without, "seed {seed}");
+        compared += 1;
+    }
+    assert!(compared > 0);
+}
+
+/// Spans that are not those of their block are damage for whoever reads the block.
+#[test]
+fn wrong_spans_are_found_by_verify_and_by_who_uses_the_block() {
+    let changes: [fn(&mut FileSpan); 4] = [
+        |span| span.first += 1,
+        |span| span.end -= 1,
+        |span| span.end += 1,
+        |span| span.layer_max = 0,
+    ];
+    for change in changes {
+        let dir = tempfile::tempdir().unwrap();
+        let setup = Setup::small(1, Codec::None);
+        let content = plain(5000, 3);
+        let mut run = begin(&setup, file_devices(dir.path(), &setup), &Cancel::new()).unwrap();
+        let spec = bytes_spec(0, &content);
+        run.push(spec.clone()).unwrap();
+        run.drain().unwrap();
+        run.push_range(&spec, 1000, 500, 1).unwrap();
+        run.drain().unwrap();
+        let files = FileTable(vec![entry(0, "file", content.len())]);
+        run.finish(files, facts()).unwrap();
+        let stripe = stripe_path(dir.path(), 0);
+        reforge(&stripe, |parts| {
+            parts.spans = vec![FileSpan::of(&parts.block.pieces)]
+        });
+        let right = open(std::slice::from_ref(&stripe)).unwrap();
+        right.check_index().unwrap();
+        drop(right);
+        reforge(&stripe, |parts| {
+            let mut spans = FileSpan::of(&parts.block.pieces);
+            spans.iter_mut().flatten().for_each(change);
+            parts.spans = vec![spans];
+        });
+        let set = open(&[stripe]).unwrap();
+        assert!(set.check_index().unwrap_err().is_damage());
+        let layers = set.asked_layers().unwrap();
+        match layers[0].near(FileNo(0), 1000, 1500) {
+            Err(error) => assert!(error.is_damage(), "{error}"),
+            // Nobody has used the block: who reads what lies under it uses it.
+            Ok(found) => assert_eq!(found, None),
+        }
+        let block = &set.stripes()[0].directory()[0];
+        assert!(set.stripes()[0].index_block(block).is_err());
     }
 }

@@ -17,6 +17,9 @@ pub(super) const KIND_SUPERSEDED: u32 = 5;
 /// Only a set that builds on another one has this section. Versions that do not know it refuse the
 /// set, because it is critical.
 pub(crate) const KIND_BASE: u32 = 6;
+/// Only a set with something over other bytes has this section. It is not critical: versions that
+/// do not know it read more index blocks.
+pub(crate) const KIND_SPANS: u32 = 7;
 /// A reader that does not know a section with this bit must stop.
 const CRITICAL: u32 = 1;
 /// The section is one Zstandard frame.
@@ -55,7 +58,8 @@ impl Section {
     fn flags(&self) -> u32 {
         let compressed = u32::from(self.compressed) * COMPRESSED;
         let encrypted = u32::from(self.encrypted) * ENCRYPTED;
-        CRITICAL | compressed | encrypted
+        let critical = u32::from(self.kind != KIND_SPANS) * CRITICAL;
+        critical | compressed | encrypted
     }
 
     pub(super) fn head(&self) -> [u8; 16] {
@@ -100,7 +104,7 @@ fn expansion_limit(stored: u64) -> u64 {
 }
 
 fn is_known(kind: u32) -> bool {
-    (KIND_DIRECTORY..=KIND_BASE).contains(&kind)
+    (KIND_DIRECTORY..=KIND_SPANS).contains(&kind)
 }
 
 /// What a footer says of a section.
@@ -118,7 +122,7 @@ impl SectionHead {
 
     /// Whether a section of this kind is another one on each stripe.
     fn is_of_stripe(&self) -> bool {
-        self.kind == KIND_DIRECTORY
+        matches!(self.kind, KIND_DIRECTORY | KIND_SPANS)
     }
 }
 

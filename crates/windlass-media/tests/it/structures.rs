@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 use windlass_media::{
-    Base, Facts, FileNo, FileTable, Footer, FormatError, IndexBlock, Inherited, InheritedFiles,
-    LAYOUT_PLAIN, PageFrame, ParityHeader, SEAL_BYTES, Seal, SetId, StripeHeader, StripeIndex,
-    Structure,
+    Base, BlockSpans, Facts, FileNo, FileSpan, FileTable, Footer, FormatError, IndexBlock,
+    Inherited, InheritedFiles, LAYOUT_PLAIN, PageFrame, ParityHeader, SEAL_BYTES, Seal,
+    SetDescription, SetId, StripeHeader, StripeIndex, Structure,
 };
 
 use crate::samples::{self, REGION, REGION_BYTES};
@@ -416,4 +416,77 @@ fn a_frame_of_zeros_with_a_stored_crc_is_refused() {
     let at = samples::REGION + samples::REGION_BYTES;
     let error = IndexBlock::decode(&bytes, at, 512).unwrap_err();
     assert!(error.to_string().contains("a frame of zeros"), "{error}");
+}
+
+/// The footer of the sample's directory with these spans.
+fn spanned(description: &SetDescription, spans: Vec<BlockSpans>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let each = |_, footer, _| {
+        bytes = footer;
+        Ok::<(), FormatError>(())
+    };
+    let own = ([samples::directory()], [spans]);
+    description
+        .footers_spanned(
+            (samples::SET, None),
+            512,
+            (own.0.as_slice(), own.1.as_slice()),
+            each,
+        )
+        .unwrap();
+    bytes
+}
+
+fn span(file: u32, layer_max: u8, first: u64, end: u64) -> FileSpan {
+    FileSpan {
+        file: FileNo(file),
+        layer_max,
+        first,
+        end,
+    }
+}
+
+#[test]
+fn spans_come_back_and_who_does_not_know_them_reads_the_rest() {
+    let description = samples::description();
+    let some: Box<[FileSpan]> = [span(1, 0, 0, 9), span(3, 1, 5, 1 << 40)].into();
+    let cases: [Vec<BlockSpans>; 2] = [vec![None], vec![Some(some)]];
+    for spans in cases {
+        let mut bytes = spanned(&description, spans.clone());
+        let footer = Footer::decode(&bytes, METADATA_LIMIT).unwrap();
+        assert_eq!((&footer.description, footer.spans), (&description, spans));
+        // The head of the second section: its kind, and flags without the critical bit.
+        assert_eq!(bytes[64..68], 7u32.to_le_bytes());
+        assert_eq!(bytes[68] & 1, 0);
+        bytes[64] = 99;
+        let unknown = Footer::decode(&bytes, METADATA_LIMIT).unwrap();
+        assert_eq!(
+            (unknown.directory, unknown.spans),
+            (footer.directory, vec![])
+        );
+        assert_eq!(
+            (unknown.description, unknown.set_root),
+            (description.clone(), footer.set_root)
+        );
+    }
+}
+
+#[test]
+fn spans_that_contradict_the_directory_are_refused() {
+    let description = samples::description();
+    let many = (0..17).map(|file| span(file, 0, 0, 1)).collect::<Vec<_>>();
+    let wrong: [Vec<BlockSpans>; 8] = [
+        vec![],
+        vec![None, None],
+        vec![Some([span(0, 0, 0, 1)].into())],
+        vec![Some([span(4, 0, 0, 1)].into())],
+        vec![Some([span(1, 2, 0, 1)].into())],
+        vec![Some([span(1, 0, 1, 1)].into())],
+        vec![Some([span(2, 0, 0, 1), span(1, 0, 0, 1)].into())],
+        vec![Some(many.into())],
+    ];
+    for spans in wrong {
+        let bytes = spanned(&description, spans.clone());
+        assert!(Footer::decode(&bytes, METADATA_LIMIT).is_err(), "{spans:?}");
+    }
 }

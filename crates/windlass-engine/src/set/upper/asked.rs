@@ -4,13 +4,17 @@
 //!
 //! The index directories say which files a block can have pieces of. So the first question about a
 //! file costs the blocks that may tell of it, and opening a chain costs none, however much its sets
-//! hold. Within a file the directories say nothing: a database of one file costs all its blocks at
-//! the first question. A directory that leaves out a file of a block is believed until the block is
-//! read for another file; who restores or verifies a set reads all blocks.
+//! hold. Within a file the directories say nothing, but most footers have spans: from where to
+//! where a block has bytes of each file. A block with spans costs nothing before somebody wants a
+//! range that it has something of. Without them (older sets, blocks of many files), a database of
+//! one file costs all its blocks at the first question. A directory or a span that leaves out
+//! something of a block is believed until the block is read for something else; who restores or
+//! verifies a set reads all blocks.
 //!
 //! Invariants
-//! - Nothing is said of a file before every block that may tell of it was read and checked, and its
-//!   pieces of one layer do not overlap. Otherwise older bytes could show through.
+//! - Nothing is said of a range before every block that may tell of it was read and checked, and
+//!   its pieces of one layer do not overlap. Otherwise older bytes could show through. Blocks
+//!   without spans may tell of every range of a file.
 //! - A failure is not kept: the next question reads again. It says nothing of other files.
 //!
 //! Locking: `state` alone. It is not held while a stripe is read, so two threads that ask for the
@@ -19,10 +23,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use windlass_media::{FileNo, InheritedFiles, SetId};
+use windlass_media::{FileNo, FileSpan, InheritedFiles, SetId};
 
 use super::blocks::{BlockPlace, PieceCache, UpperBlocks, UpperRange};
-use super::outlines::{Outline, Outlines, check_overlaps};
+use super::outlines::{Outline, Outlines, check_found, check_overlaps};
+use super::spans::SpannedBlocks;
 use crate::error::EngineError;
 use crate::set::stripe::OpenStripe;
 
@@ -34,6 +39,9 @@ const BLOCKS_AHEAD: usize = 8;
 pub struct AskedLayers {
     set: SetId,
     blocks: UpperBlocks,
+    /// What the footers say of blocks.
+    spanned: SpannedBlocks,
+    /// What is known of the other blocks.
     state: RwLock<State>,
 }
 
@@ -65,13 +73,22 @@ impl AskedLayers {
         cache: &Arc<PieceCache>,
     ) -> Self {
         let blocks = UpperBlocks::new(stripes, inherited, cache);
-        let listed = blocks.listed().map(|(place, entry)| Unread {
-            place,
-            file_min: entry.file_min,
-            file_max: entry.file_max,
-            has_layers: entry.layer_max > 0,
-        });
-        let mut unread: Vec<_> = listed.collect();
+        let (mut unread, mut spanned) = (Vec::new(), SpannedBlocks::default());
+        for (place, entry) in blocks.listed() {
+            let Some(spans) = blocks.spans(place) else {
+                unread.push(Unread {
+                    place,
+                    file_min: entry.file_min,
+                    file_max: entry.file_max,
+                    has_layers: entry.layer_max > 0,
+                });
+                continue;
+            };
+            let over = |span: &&FileSpan| span.layer_max > 0 || blocks.inherits(span.file);
+            let spans = spans.iter().filter(over);
+            spans.for_each(|span| spanned.take(place, span));
+        }
+        spanned.put_in_order();
         unread.sort_unstable_by_key(|one| (one.file_min, one.place));
         let state = State {
             unread,
@@ -80,6 +97,7 @@ impl AskedLayers {
         Self {
             set,
             blocks,
+            spanned,
             state: RwLock::new(state),
         }
     }
@@ -91,12 +109,16 @@ impl AskedLayers {
         self.take_in(&wanted)?;
         let state = self.read();
         let mut files = files.iter().copied();
-        Ok(files.find(|file| state.outlines.has(*file)))
+        Ok(files.find(|file| self.spanned.has(*file) || state.outlines.has(*file)))
     }
 
-    /// Whether anything here lies over other bytes of this file. It reads the blocks that may tell
-    /// of the file, if nobody has read them, and checks the pieces of the file.
+    /// Whether anything here lies over other bytes of this file. It reads the blocks without spans
+    /// that may tell of the file, if nobody has read them, and checks their pieces of the file.
     pub fn has(&self, file: FileNo) -> Result<bool, EngineError> {
+        Ok(self.has_unspanned(file)? || self.spanned.has(file))
+    }
+
+    fn has_unspanned(&self, file: FileNo) -> Result<bool, EngineError> {
         let known = self.read().known.get(&file).copied();
         if let Some(has) = known {
             return Ok(has);
@@ -119,23 +141,29 @@ impl AskedLayers {
         from: u64,
         to: u64,
     ) -> Result<Option<Vec<UpperRange>>, EngineError> {
-        if !self.has(file)? {
+        let has_unspanned = self.has_unspanned(file)?;
+        if !has_unspanned && !self.spanned.has(file) {
             return Ok(None);
         }
         let mut found = Vec::new();
         if from >= to {
             return Ok(Some(found));
         }
-        let places = self.read().places_over(file, from, to);
+        let mut places = match has_unspanned {
+            true => self.read().places_over(file, from, to),
+            false => Vec::new(),
+        };
+        places.extend(self.spanned.over(file, from, to));
         for place in places {
             let block = self.blocks.get(place, None)?;
             found.extend(block.near(place, file, (from, to)));
         }
         found.sort_unstable();
+        check_found(self.set, file, &found)?;
         Ok(Some(found))
     }
 
-    /// How many blocks that may tell of layers nobody has read.
+    /// How many blocks without spans that may tell of layers nobody has read.
     pub fn unread_blocks(&self) -> usize {
         self.read().unread.len()
     }
@@ -145,7 +173,8 @@ impl AskedLayers {
         let state = self.read();
         let unread = state.unread.capacity() * size_of::<Unread>();
         let known = state.known.len() * 2 * size_of::<(FileNo, bool)>();
-        state.outlines.memory_bytes() + unread + known + self.blocks.cached_bytes()
+        let spanned = self.spanned.memory_bytes();
+        state.outlines.memory_bytes() + unread + known + spanned + self.blocks.cached_bytes()
     }
 
     /// Reads these blocks, one after the other. The storage is told of those that come next: a

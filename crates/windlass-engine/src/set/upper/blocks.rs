@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use windlass_media::{FileNo, IndexDirectoryEntry, InheritedFiles, PieceEntry};
+use windlass_media::{FileNo, FileSpan, IndexDirectoryEntry, InheritedFiles, PieceEntry};
 
 use crate::error::EngineError;
 use crate::set::stripe::OpenStripe;
@@ -133,6 +133,11 @@ impl UpperBlocks {
     /// Whether every layer of this file lies over the base.
     pub(super) fn inherits(&self, file: FileNo) -> bool {
         self.inherited.get(file).is_some()
+    }
+
+    /// What the footer says that a block has of each file, if it does.
+    pub(super) fn spans(&self, place: BlockPlace) -> Option<&[FileSpan]> {
+        self.stripes[usize::from(place.stripe)].spans(place.block as usize)
     }
 
     /// Announces that a block will be read soon.

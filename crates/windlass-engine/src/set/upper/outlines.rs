@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use windlass_media::{FileNo, SetId};
 
-use super::blocks::{Block, BlockPlace, UpperBlocks, UpperPiece};
+use super::blocks::{Block, BlockPlace, UpperBlocks, UpperPiece, UpperRange};
 use crate::error::EngineError;
 use crate::mismatch::Mismatch;
 
@@ -184,6 +184,28 @@ pub(super) fn check_overlaps(
         }
         Ok(())
     })
+}
+
+/// Refuses ranges of a file, in order, of which two of one layer overlap.
+pub(super) fn check_found(
+    set: SetId,
+    file: FileNo,
+    found: &[UpperRange],
+) -> Result<(), EngineError> {
+    let mut ends = [0; LAYERS];
+    for range in found {
+        let last = &mut ends[usize::from(range.layer)];
+        if range.start < *last {
+            let what = Mismatch::Overlap {
+                layer: range.layer,
+                file,
+                offset: range.start,
+            };
+            return Err(EngineError::Incomplete { set, what });
+        }
+        *last = range.end;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ import sys
 
 import pages_reader
 
-SECTIONS = {1: "directory", 2: "stripes", 3: "files", 4: "facts", 5: "superseded", 6: "base"}
+SECTIONS = {1: "directory", 2: "stripes", 3: "files", 4: "facts", 5: "superseded", 6: "base", 7: "spans"}
 # Where identities of age are, if that was said.
 IDENTITY = []
 CODECS = {0: "none", 1: "lz4", 2: "zstd", 3: "zero"}
@@ -206,6 +206,17 @@ def cipher_of(set_id, check, envelopes):
     raise Damage(f"the identity opens no envelope of it: it is encrypted to {names}")
 
 
+def spans_of(pieces):
+    """From where to where these pieces are, by file: (file, highest layer, first, end). No spans if one has no bytes."""
+    found = {}
+    for file, size, offset, _, layer, _ in pieces:
+        if size == 0:
+            return []
+        highest, first, end = found.get(file, (layer, offset, 0))
+        found[file] = (max(highest, layer), min(first, offset), max(end, offset + size))
+    return [(file, *span) for file, span in sorted(found.items())]
+
+
 class Stripe:
     def __init__(self, path):
         self.path, self.file = path, open(path, "rb")
@@ -276,7 +287,7 @@ class Stripe:
             need(bool(flags & 0x200) == bool(self.cipher), "footer: only the section or its set is encrypted")
             if self.cipher and kind in SECTIONS:
                 about = struct.pack("<IIQ", kind, flags, raw_bytes)
-                stored = self.cipher.section(stripe if kind == 1 else 0xFFFF, about, stored)
+                stored = self.cipher.section(stripe if kind in (1, 7) else 0xFFFF, about, stored)
             need(raw_bytes <= 200 * len(stored) + 65536, "footer: a bomb")
             if kind in SECTIONS:
                 raw = unzstd(stored) if flags & 0x100 else stored
@@ -286,6 +297,28 @@ class Stripe:
         directory = Fields(self.sections[1])
         count = len(self.sections[1]) // 80
         self.directory = [directory.take("QIIQIIB15s32s") for _ in range(count)]
+        self.spans = self.read_spans(self.sections.get(7))
+
+    def read_spans(self, raw):
+        """What the footer says that each index block has of each file; None where it says nothing."""
+        if raw is None:
+            return [None] * len(self.directory)
+        fields, blocks = Fields(raw), []
+        for _, _, _, _, low, high, layer, _, _ in self.directory:
+            count = fields.take("B")
+            if count == 255:
+                blocks.append(None)
+                continue
+            need(0 < count <= 16, "spans: how many")
+            spans = [fields.take("IBQQ") for _ in range(count)]
+            files = [span[0] for span in spans]
+            need(files == sorted(set(files)), "spans: out of order")
+            need(all(first < end <= (1 << 62) + (4 << 20) for _, _, first, end in spans), "spans: no range")
+            stated = (files[0], files[-1], max(span[1] for span in spans))
+            need(stated == (low, high, layer), "spans: not as in the index directory")
+            blocks.append(spans)
+        need(fields.at == len(raw), "spans: bytes follow")
+        return blocks
 
     def check_layout(self):
         position = self.header_bytes
@@ -313,7 +346,9 @@ class Stripe:
                 head = Fields(self.cipher.block(block[:64], block[64 : 64 + sealed]))
             form = "QIIIBBHIIHHI" if paged else "QIIIBBH"
             frames = [head.take(form) for _ in range(frame_count)]
-            pieces = iter([head.take("IIQIB3s") for _ in range(piece_count)])
+            pieces = [head.take("IIQIB3s") for _ in range(piece_count)]
+            need(self.spans[number] in (None, spans_of(pieces)), "index block: other spans than the footer's")
+            pieces = iter(pieces)
             need(self.cipher or is_zero(block[head.at : -4]), "index block: padding")
             longer = 28 if self.cipher else 0
             position = start

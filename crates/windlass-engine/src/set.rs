@@ -15,6 +15,7 @@ mod noted;
 mod parity;
 pub(crate) mod places;
 pub(crate) mod removal;
+mod spans;
 pub(crate) mod stripe;
 mod tally;
 mod unlock;
@@ -42,8 +43,8 @@ pub(crate) use parity::{Described, Device, Devices, Group, Said, find_devices, m
 pub use parity::{LostDevice, Mends, Rebuilder, RebuiltPart};
 use places::expand;
 pub use removal::{Beside, MarkedRemoval, Removal, hide, hold_path, is_removed, show};
+pub(crate) use spans::StripeSpans;
 pub use stripe::OpenStripe;
-pub(crate) use stripe::spans_bytes;
 use stripe::{open_stripe, peek_header};
 pub(crate) use tally::Tally;
 pub(crate) use unlock::cipher_of;

@@ -177,6 +177,7 @@ impl SetDescription {
 
     /// The same, with the spans of the index blocks of each stripe. They are left out of a set in
     /// which nothing lies over other bytes: such a set looks as it did before there were spans.
+    /// They are also left out where they would be longer than a section may be.
     pub fn footers_spanned<E: From<FormatError>>(
         &self,
         (set_id, cipher): (SetId, Option<&SetCipher>),
@@ -191,8 +192,9 @@ impl SetDescription {
             let stripe = StripeIndex(fitted(number));
             let raw = encode_directory(directory);
             let mut own = vec![Section::made((KIND_DIRECTORY, &raw), Some(stripe), cipher)?];
-            if let Some(spans) = spans.get(number).filter(|_| is_over) {
-                let raw = encode_spans(spans);
+            let spans = spans.get(number).filter(|_| is_over);
+            let raw = spans.map(Vec::as_slice).map(encode_spans);
+            if let Some(raw) = raw.filter(|raw| raw.len() as u64 <= FILE_TABLE_BYTES_MAX) {
                 own.push(Section::made((KIND_SPANS, &raw), Some(stripe), cipher)?);
             }
             let footer = encode_footer(set_id, stripe, &own, &common, alignment)?;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_media::{
-    BlockSpans, FRAME_BYTES_MAX, Footer, FormatError, IndexDirectoryEntry, SEAL_BYTES, Seal,
-    SetCipher, SetDescription, SetId, StripeHeader, StripeIndex, StripeTableEntry, Structure,
+    FRAME_BYTES_MAX, Footer, FormatError, IndexDirectoryEntry, SEAL_BYTES, Seal, SetCipher,
+    SetDescription, SetId, StripeHeader, StripeIndex, StripeTableEntry, Structure,
 };
 
 use super::findings::explain;
@@ -15,7 +15,7 @@ use super::report::{Damage, DamagedPart};
 use super::walk::walk;
 use crate::error::{EngineError, damage};
 use crate::read::ReadFile;
-use crate::set::{Ends, OpenStripe, cipher_of, spans_bytes};
+use crate::set::{Ends, OpenStripe, StripeSpans, cipher_of};
 use crate::storage::{ReadAt, Storage};
 
 /// The parts of one stripe.
@@ -38,7 +38,7 @@ struct Index {
     stripe: StripeIndex,
     root: [u8; 32],
     directory: Vec<IndexDirectoryEntry>,
-    spans: Vec<BlockSpans>,
+    spans: StripeSpans,
     locations: Vec<Vec<u8>>,
 }
 
@@ -103,7 +103,7 @@ impl Parts {
             stripe: footer.stripe,
             root: footer.set_root,
             directory: footer.directory,
-            spans: footer.spans,
+            spans: StripeSpans::new(footer.spans),
             locations: {
                 let stripes = footer.description.stripes.into_iter();
                 stripes.map(|entry| entry.location).collect()
@@ -149,7 +149,7 @@ impl Parts {
     pub(super) fn directory_bytes(&self) -> u64 {
         self.index().map_or(0, |index| {
             let entries = index.directory.capacity() * size_of::<IndexDirectoryEntry>();
-            entries as u64 + spans_bytes(&index.spans)
+            entries as u64 + index.spans.memory_bytes()
         })
     }
 
@@ -219,7 +219,7 @@ impl Parts {
                     list(DamagedPart::IndexBlock, bytes, &error);
                 };
                 let found = walk(file.bytes(), (&header, cipher), (start, end), lost);
-                (found, Vec::new())
+                (found, StripeSpans::default())
             }
         };
         let sound = self.header.is_ok() && self.seal.is_ok() && !walked;
@@ -301,7 +301,7 @@ impl Parts {
         self,
         file: ReadFile,
         header: StripeHeader,
-        (directory, spans, is_walked): (Vec<IndexDirectoryEntry>, Vec<BlockSpans>, bool),
+        (directory, spans, is_walked): (Vec<IndexDirectoryEntry>, StripeSpans, bool),
     ) -> OpenStripe {
         let unsealed = Seal {
             set_id: header.set_id,

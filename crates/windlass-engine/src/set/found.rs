@@ -13,6 +13,7 @@ use super::ends::Ends;
 use super::lineage::Lineage;
 use super::parity::{LostDevice, Mends, Rebuilder, mended, rebuilder_of, stripes_of};
 use super::places::{candidates, first_stripe, is_occupied};
+use super::spans::check_lengths;
 use super::stripe::{OpenStripe, open_stripe, peek_header};
 use super::upper::{AskedLayers, PieceCache, UpperLayers};
 use crate::error::EngineError;
@@ -217,7 +218,11 @@ impl FoundSet {
         for (stripe, listed) in self.stripes.iter().zip(&self.description.stripes) {
             stripe.check(listed, &self.root)?;
         }
-        Ok(())
+        let stripes = self.stripes.iter();
+        let spans = stripes.map(|stripe| (&stripe.spans, stripe.directory()));
+        let set = self.set_id;
+        check_lengths(spans, &self.description)
+            .map_err(|what| EngineError::Incomplete { set, what })
     }
 
     /// The set's id.

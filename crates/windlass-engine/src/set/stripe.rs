@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_media::{
-    BlockSpans, FileSpan, Footer, FormatError, IndexBlock, IndexDirectoryEntry, Seal, SetCipher,
-    StripeHeader, StripeTableEntry, Structure,
+    FileSpan, Footer, FormatError, IndexBlock, IndexDirectoryEntry, Seal, SetCipher, StripeHeader,
+    StripeTableEntry, Structure,
 };
 
 use super::ends::{Ends, check_same_footer, check_same_stripe};
 use super::parity::rebuild::Rebuilder;
+use super::spans::StripeSpans;
 use super::unlock::cipher_of;
 use crate::error::{EngineError, damage, read_error};
 use crate::read::ReadFile;
@@ -26,8 +27,8 @@ pub struct OpenStripe {
     pub(crate) header_bytes: Vec<u8>,
     pub(crate) seal: Seal,
     pub(crate) directory: Vec<IndexDirectoryEntry>,
-    /// What each index block has of each file. Empty if the footer does not say it.
-    pub(crate) spans: Vec<BlockSpans>,
+    /// What the footer says that each index block has of each file.
+    pub(crate) spans: StripeSpans,
     /// The directory was put together from the blocks that a walk found. Blocks before and between
     /// them may be lost, so their places in it say nothing about their numbers.
     pub(crate) is_walked: bool,
@@ -65,13 +66,22 @@ impl OpenStripe {
 
     /// What an index block has of each file, if the footer says it.
     pub fn spans(&self, block: usize) -> Option<&[FileSpan]> {
-        self.spans.get(block)?.as_deref()
+        self.spans.of(block)
+    }
+
+    /// Fails once somebody has read an index block that has other spans. What lies over bytes of
+    /// any file of the set is unknown then.
+    pub(crate) fn check_spans(&self) -> Result<(), EngineError> {
+        match self.spans.wrong() {
+            None => Ok(()),
+            Some(offset) => Err(self.damage(offset, StripeSpans::fault())),
+        }
     }
 
     /// How much memory its list of index blocks takes.
     pub(crate) fn directory_bytes(&self) -> u64 {
         let entries = self.directory.capacity() * size_of::<IndexDirectoryEntry>();
-        entries as u64 + spans_bytes(&self.spans)
+        entries as u64 + self.spans.memory_bytes()
     }
 
     /// Reads and checks one index block.
@@ -95,12 +105,12 @@ impl OpenStripe {
             };
             return Err(self.damage(entry.offset, fault));
         }
+        // Whatever else is wrong, it is remembered.
+        let is_spanned = self.is_spanned(&block, entry);
         let what = if !self.is_numbered(&block, entry) {
             Some("it has the number of another index block of this stripe")
         } else if !is_as_listed(&block, entry) {
             Some("it holds other files, layers or frames than the index directory says")
-        } else if !self.is_spanned(&block, entry) {
-            Some("it holds other ranges of files than the footer says")
         } else if overlaps(&block) {
             Some("pieces of one layer overlap")
         } else {
@@ -110,6 +120,9 @@ impl OpenStripe {
             let structure = Structure::IndexBlock;
             let fault = FormatError::Invalid { structure, what };
             return Err(self.damage(entry.offset, fault));
+        }
+        if !is_spanned {
+            return Err(self.damage(entry.offset, StripeSpans::fault()));
         }
         let frame_bytes = self.header.frame_bytes;
         let stored_bytes_max = self.header.stored_bytes_max();
@@ -127,10 +140,11 @@ impl OpenStripe {
         Ok(block)
     }
 
-    /// The place of an entry in the directory.
+    /// The place of an entry in the directory. An entry of no bytes, which is no block, can have
+    /// the offset of the next one.
     fn place_of(&self, entry: &IndexDirectoryEntry) -> Option<usize> {
-        let by_offset = |one: &IndexDirectoryEntry| one.offset.cmp(&entry.offset);
-        self.directory.binary_search_by(by_offset).ok()
+        let key = |one: &IndexDirectoryEntry| (one.offset, one.bytes);
+        self.directory.binary_search_by_key(&key(entry), key).ok()
     }
 
     /// Whether a block has the number of its place in the directory.
@@ -144,8 +158,8 @@ impl OpenStripe {
     /// Whether a block holds what the footer says that it has of each file. Readers of upper layers
     /// skip blocks because of that.
     fn is_spanned(&self, block: &IndexBlock, entry: &IndexDirectoryEntry) -> bool {
-        let listed = self.place_of(entry).and_then(|place| self.spans(place));
-        listed.is_none_or(|listed| FileSpan::of(&block.pieces).as_deref() == Some(listed))
+        let place = self.place_of(entry);
+        place.is_none_or(|place| self.spans.agree((place, block), entry.offset))
     }
 
     /// Announces that these bytes will be read soon. If the system ignores that, it costs only
@@ -258,12 +272,6 @@ impl OpenStripe {
     }
 }
 
-/// How much memory a list of what index blocks have takes.
-pub(crate) fn spans_bytes(blocks: &[BlockSpans]) -> u64 {
-    let spans = blocks.iter().flatten().map(|spans| spans.len());
-    (size_of_val(blocks) + spans.sum::<usize>() * size_of::<FileSpan>()) as u64
-}
-
 /// Whether a block holds what its entry says. Some readers skip blocks because of their entries,
 /// others read all blocks. Both must get the same result.
 fn is_as_listed(block: &IndexBlock, entry: &IndexDirectoryEntry) -> bool {
@@ -312,7 +320,7 @@ pub(super) fn open_stripe(
     check_same_footer(&seal, &footer)
         .map_err(|fault| damage(location, seal.footer_offset, fault))?;
     let directory = std::mem::take(&mut footer.directory);
-    let spans = std::mem::take(&mut footer.spans);
+    let spans = StripeSpans::new(std::mem::take(&mut footer.spans));
     let stripe = OpenStripe {
         location: location.to_owned(),
         file: ReadFile::of(ends.device),

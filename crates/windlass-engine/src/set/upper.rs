@@ -17,8 +17,8 @@
 //! Invariants
 //! - Memory: 16 MiB of pieces for all sets of a chain together, twice `WINDOW_PIECES` pieces while
 //!   they are put in order, 56 bytes for each index block with layers, and a number for each file
-//!   with layers or that was asked for; 40 bytes for each span. It does not grow with the number
-//!   of ranges.
+//!   with layers or that was asked for; 40 bytes for each span, and 16 for each block with spans.
+//!   It does not grow with the number of ranges.
 //! - Every block is checked each time that it is read.
 
 mod asked;

@@ -1,7 +1,6 @@
 //! What lies over the bytes of a file is found out when somebody asks for the file.
 
-use windlass_engine::Cancel;
-use windlass_engine::media::{Codec, FileNo, FileSpan, FileTable};
+use windlass_engine::media::{Codec, FileNo, FileSpan};
 use windlass_testkit::chains::{History, long_pair};
 use windlass_testkit::reforge::reforge;
 use windlass_testkit::sets::flip;
@@ -178,50 +177,4 @@ fn with_spans_and_without_them_every_range_is_the_same() {
         compared += 1;
     }
     assert!(compared > 0);
-}
-
-/// Spans that are not those of their block are damage for whoever reads the block.
-#[test]
-fn wrong_spans_are_found_by_verify_and_by_who_uses_the_block() {
-    let changes: [fn(&mut FileSpan); 4] = [
-        |span| span.first += 1,
-        |span| span.end -= 1,
-        |span| span.end += 1,
-        |span| span.layer_max = 0,
-    ];
-    for change in changes {
-        let dir = tempfile::tempdir().unwrap();
-        let setup = Setup::small(1, Codec::None);
-        let content = plain(5000, 3);
-        let mut run = begin(&setup, file_devices(dir.path(), &setup), &Cancel::new()).unwrap();
-        let spec = bytes_spec(0, &content);
-        run.push(spec.clone()).unwrap();
-        run.drain().unwrap();
-        run.push_range(&spec, 1000, 500, 1).unwrap();
-        run.drain().unwrap();
-        let files = FileTable(vec![entry(0, "file", content.len())]);
-        run.finish(files, facts()).unwrap();
-        let stripe = stripe_path(dir.path(), 0);
-        reforge(&stripe, |parts| {
-            parts.spans = vec![FileSpan::of(&parts.block.pieces)]
-        });
-        let right = open(std::slice::from_ref(&stripe)).unwrap();
-        right.check_index().unwrap();
-        drop(right);
-        reforge(&stripe, |parts| {
-            let mut spans = FileSpan::of(&parts.block.pieces);
-            spans.iter_mut().flatten().for_each(change);
-            parts.spans = vec![spans];
-        });
-        let set = open(&[stripe]).unwrap();
-        assert!(set.check_index().unwrap_err().is_damage());
-        let layers = set.asked_layers().unwrap();
-        match layers[0].near(FileNo(0), 1000, 1500) {
-            Err(error) => assert!(error.is_damage(), "{error}"),
-            // Nobody has used the block: who reads what lies under it uses it.
-            Ok(found) => assert_eq!(found, None),
-        }
-        let block = &set.stripes()[0].directory()[0];
-        assert!(set.stripes()[0].index_block(block).is_err());
-    }
 }

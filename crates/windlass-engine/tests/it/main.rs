@@ -40,6 +40,7 @@ mod readers;
 mod round_trip;
 mod set_bytes;
 mod sources;
+mod spans;
 mod spread;
 mod storage;
 mod stripes;

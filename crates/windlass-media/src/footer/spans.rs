@@ -2,11 +2,14 @@
 //! readers of upper layers blocks which cannot tell of what they read.
 //!
 //! The section is not critical. Who does not know it reads more blocks and gets the same bytes.
+//!
+//! Nothing but the block itself can show that a span is too narrow. So what the footer says twice
+//! is compared here, and the spans with the pieces each time that a block is read.
 
 use crate::error::{FormatError, Structure};
 use crate::ids::FileNo;
 use crate::index::PieceEntry;
-use crate::limits::FILE_BYTES_MAX;
+use crate::limits::{FILE_BYTES_MAX, FRAME_BYTES_MAX};
 use crate::number::fitted;
 use crate::wire::Reader;
 
@@ -15,9 +18,10 @@ use crate::wire::Reader;
 const SPANS_MAX: usize = 16;
 /// In the place of a count: the block has no spans.
 const NO_SPANS: u8 = u8::MAX;
+/// No piece ends beyond this.
+const END_MAX: u64 = FILE_BYTES_MAX + FRAME_BYTES_MAX as u64;
 
-/// From where to where an index block has bytes of a file, and in which layers. An empty piece has
-/// no bytes, so it counts for nothing.
+/// From where to where an index block has bytes of a file, and in which layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSpan {
     /// The file.
@@ -34,10 +38,14 @@ pub struct FileSpan {
 pub type BlockSpans = Option<Box<[FileSpan]>>;
 
 impl FileSpan {
-    /// The spans of a block with these pieces.
+    /// The spans of a block with these pieces. A block with pieces of more than 16 files has none,
+    /// nor has one with a piece of no bytes: so every file of a block with spans has one of them.
     pub fn of(pieces: &[PieceEntry]) -> BlockSpans {
+        if pieces.is_empty() || pieces.iter().any(|piece| piece.bytes == 0) {
+            return None;
+        }
         let mut spans: Vec<Self> = Vec::new();
-        for piece in pieces.iter().filter(|piece| piece.bytes > 0) {
+        for piece in pieces {
             let end = piece.offset.saturating_add(piece.bytes.into());
             let mut known = spans.iter_mut().rev();
             if let Some(span) = known.find(|span| span.file == piece.file) {
@@ -87,7 +95,7 @@ pub(super) fn decode_spans(
 ) -> Result<Vec<BlockSpans>, FormatError> {
     let mut reader = Reader::new(raw, Structure::IndexSpans);
     let mut blocks = Vec::with_capacity(listed.len());
-    for (file_min, file_max, layer_max) in listed {
+    for listed in listed {
         let count = reader.u8()?;
         if count == NO_SPANS {
             blocks.push(None);
@@ -96,28 +104,42 @@ pub(super) fn decode_spans(
         if usize::from(count) > SPANS_MAX {
             return Err(reader.limit("spans of a block", count.into(), SPANS_MAX as u64));
         }
-        let mut spans: Vec<FileSpan> = Vec::with_capacity(count.into());
-        for _ in 0..count {
-            let span = FileSpan {
-                file: FileNo(reader.u32()?),
-                layer_max: reader.u8()?,
-                first: reader.u64()?,
-                end: reader.u64()?,
-            };
-            if spans.last().is_some_and(|last| last.file >= span.file) {
-                return Err(reader.invalid("the files of a block are not in order"));
-            }
-            if span.first >= span.end || span.first > FILE_BYTES_MAX {
-                return Err(reader.invalid("a span has no bytes, or lies beyond the largest file"));
-            }
-            let is_listed = (file_min..=file_max).contains(&span.file);
-            if !is_listed || span.layer_max > layer_max {
-                return Err(reader.invalid("a span has another file or layer than its block"));
-            }
-            spans.push(span);
+        let spans = read_spans(&mut reader, count)?;
+        if stated(&spans) != Some(listed) {
+            return Err(reader.invalid("a block has other files or layers in the index directory"));
         }
         blocks.push(Some(spans.into()));
     }
     reader.end()?;
     Ok(blocks)
+}
+
+/// The spans of one block.
+fn read_spans(reader: &mut Reader<'_>, count: u8) -> Result<Vec<FileSpan>, FormatError> {
+    let mut spans: Vec<FileSpan> = Vec::with_capacity(count.into());
+    for _ in 0..count {
+        let span = FileSpan {
+            file: FileNo(reader.u32()?),
+            layer_max: reader.u8()?,
+            first: reader.u64()?,
+            end: reader.u64()?,
+        };
+        if spans.last().is_some_and(|last| last.file >= span.file) {
+            return Err(reader.invalid("the files of a block are not in order"));
+        }
+        if span.first >= span.end {
+            return Err(reader.invalid("a span has no bytes"));
+        }
+        if span.end > END_MAX {
+            return Err(reader.limit("end of a span", span.end, END_MAX));
+        }
+        spans.push(span);
+    }
+    Ok(spans)
+}
+
+/// What the directory must say of a block with these spans.
+fn stated(spans: &[FileSpan]) -> Option<(FileNo, FileNo, u8)> {
+    let layers = spans.iter().map(|span| span.layer_max);
+    Some((spans.first()?.file, spans.last()?.file, layers.max()?))
 }

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use windlass_media::{
     Base, BlockSpans, Facts, FileNo, FileSpan, FileTable, Footer, FormatError, IndexBlock,
-    Inherited, InheritedFiles, LAYOUT_PLAIN, PageFrame, ParityHeader, SEAL_BYTES, Seal,
-    SetDescription, SetId, StripeHeader, StripeIndex, Structure,
+    Inherited, InheritedFiles, LAYOUT_PLAIN, PageFrame, ParityHeader, PieceEntry, SEAL_BYTES,
+    Seal, SetDescription, SetId, StripeHeader, StripeIndex, Structure,
 };
 
 use crate::samples::{self, REGION, REGION_BYTES};
@@ -474,19 +474,75 @@ fn spans_come_back_and_who_does_not_know_them_reads_the_rest() {
 #[test]
 fn spans_that_contradict_the_directory_are_refused() {
     let description = samples::description();
-    let many = (0..17).map(|file| span(file, 0, 0, 1)).collect::<Vec<_>>();
-    let wrong: [Vec<BlockSpans>; 8] = [
-        vec![],
-        vec![None, None],
-        vec![Some([span(0, 0, 0, 1)].into())],
-        vec![Some([span(4, 0, 0, 1)].into())],
-        vec![Some([span(1, 2, 0, 1)].into())],
-        vec![Some([span(1, 0, 1, 1)].into())],
-        vec![Some([span(2, 0, 0, 1), span(1, 0, 0, 1)].into())],
-        vec![Some(many.into())],
+    let (first, last) = (span(1, 0, 0, 9), span(3, 1, 5, 6));
+    let end: u64 = (1 << 62) + (4 << 20);
+    let right: [&[FileSpan]; 4] = [
+        &[first, last],
+        &[first, span(2, 1, 0, 1), last],
+        &[span(1, 1, 0, 1), span(3, 0, 0, 1)],
+        &[first, span(3, 1, end - 1, end)],
     ];
-    for spans in wrong {
+    for spans in right {
+        let bytes = spanned(&description, vec![Some(spans.into())]);
+        let footer = Footer::decode(&bytes, METADATA_LIMIT).unwrap();
+        assert_eq!(footer.spans[0].as_deref(), Some(spans));
+    }
+    let refused = |spans: Vec<BlockSpans>| {
         let bytes = spanned(&description, spans.clone());
         assert!(Footer::decode(&bytes, METADATA_LIMIT).is_err(), "{spans:?}");
+    };
+    refused(vec![]);
+    refused(vec![None, None]);
+    let many: Vec<_> = (1..18).map(|file| span(file, 1, 0, 1)).collect();
+    let wrong: [&[FileSpan]; 13] = [
+        // None, only one of the two files of the directory, and others than these.
+        &[],
+        &[first],
+        &[last],
+        &[span(0, 0, 0, 1), last],
+        &[first, span(4, 1, 0, 1)],
+        // Another layer than the highest of the directory.
+        &[first, span(3, 0, 5, 6)],
+        &[first, span(3, 2, 5, 6)],
+        // No bytes, and bytes where no piece can be.
+        &[span(1, 0, 1, 1), last],
+        &[span(1, 0, 2, 1), last],
+        &[first, span(3, 1, end, end + 1)],
+        // Out of order, twice, and too many.
+        &[first, last, span(2, 1, 0, 1)],
+        &[first, first, last],
+        &many,
+    ];
+    for spans in wrong {
+        refused(vec![Some(spans.into())]);
     }
+}
+
+#[test]
+fn a_block_has_spans_if_each_piece_has_bytes_and_the_files_are_few() {
+    let piece = |file, layer, offset, bytes| PieceEntry {
+        file: FileNo(file),
+        bytes,
+        offset,
+        crc32c: 0,
+        layer,
+    };
+    let of = |pieces: &[PieceEntry]| FileSpan::of(pieces).map(<[FileSpan]>::into_vec);
+    assert_eq!(of(&[]), None);
+    assert_eq!(of(&[piece(1, 0, 0, 5), piece(2, 0, 0, 0)]), None);
+    let pieces = [
+        piece(7, 0, 100, 10),
+        piece(2, 1, 3, 4),
+        piece(7, 2, 20, 1),
+        piece(7, 1, 50, 70),
+    ];
+    let expected = vec![span(2, 1, 3, 7), span(7, 2, 20, 120)];
+    assert_eq!(of(&pieces), Some(expected));
+    let files = |count: u32| {
+        (0..count)
+            .map(|file| piece(file, 0, 0, 1))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of(&files(16)).unwrap().len(), 16);
+    assert_eq!(of(&files(17)), None);
 }

@@ -7,14 +7,18 @@
 //! hold. Within a file the directories say nothing, but most footers have spans: from where to
 //! where a block has bytes of each file. A block with spans costs nothing before somebody wants a
 //! range that it has something of. Without them (older sets, blocks of many files), a database of
-//! one file costs all its blocks at the first question. A directory or a span that leaves out
-//! something of a block is believed until the block is read for something else; who restores or
-//! verifies a set reads all blocks.
+//! one file costs all its blocks at the first question.
+//!
+//! A span that leaves out something of a block is believed until the block is read. So who reads
+//! whole files asks for [`AskedLayers::check`] first, which believes none; a server that reads some
+//! pages of a database does not. A directory that leaves out a file of a block is believed until
+//! the block is read for another file. Who restores or verifies a set reads all blocks.
 //!
 //! Invariants
 //! - Nothing is said of a range before every block that may tell of it was read and checked, and
 //!   its pieces of one layer do not overlap. Otherwise older bytes could show through. Blocks
 //!   without spans may tell of every range of a file.
+//! - Nothing is said of any file once a block was read, by anybody, that has other spans.
 //! - A failure is not kept: the next question reads again. It says nothing of other files.
 //!
 //! Locking: `state` alone. It is not held while a stripe is read, so two threads that ask for the
@@ -84,9 +88,8 @@ impl AskedLayers {
                 });
                 continue;
             };
-            let over = |span: &&FileSpan| span.layer_max > 0 || blocks.inherits(span.file);
-            let spans = spans.iter().filter(over);
-            spans.for_each(|span| spanned.take(place, span));
+            let over = |span: &FileSpan| span.layer_max > 0 || blocks.inherits(span.file);
+            spanned.take(place, spans, over);
         }
         spanned.put_in_order();
         unread.sort_unstable_by_key(|one| (one.file_min, one.place));
@@ -107,6 +110,7 @@ impl AskedLayers {
     pub(crate) fn first_layered(&self, files: &[FileNo]) -> Result<Option<FileNo>, EngineError> {
         let wanted = self.read().unread_layers_of(files);
         self.take_in(&wanted)?;
+        self.blocks.check_spans()?;
         let state = self.read();
         let mut files = files.iter().copied();
         Ok(files.find(|file| self.spanned.has(*file) || state.outlines.has(*file)))
@@ -118,7 +122,24 @@ impl AskedLayers {
         Ok(self.has_unspanned(file)? || self.spanned.has(file))
     }
 
+    /// Reads every block that may tell of this file by the index directory, so that no span of it
+    /// is only believed, and checks its pieces of the file.
+    pub fn check(&self, file: FileNo) -> Result<(), EngineError> {
+        let has_unspanned = self.has_unspanned(file)?;
+        let mut places: Vec<_> = self.spanned.that_may_tell_of(file).collect();
+        if places.is_empty() {
+            return Ok(());
+        }
+        if has_unspanned {
+            places.extend(self.read().places_over(file, 0, u64::MAX));
+        }
+        places.sort_unstable();
+        let outlines = self.outlines_at(&places)?;
+        check_overlaps(self.set, (&self.blocks, outlines.all()), Some(file))
+    }
+
     fn has_unspanned(&self, file: FileNo) -> Result<bool, EngineError> {
+        self.blocks.check_spans()?;
         let known = self.read().known.get(&file).copied();
         if let Some(has) = known {
             return Ok(has);
@@ -177,12 +198,19 @@ impl AskedLayers {
         state.outlines.memory_bytes() + unread + known + spanned + self.blocks.cached_bytes()
     }
 
-    /// Reads these blocks, one after the other. The storage is told of those that come next: a
-    /// database of one file may need hundreds, and each is far from the one before.
     fn take_in(&self, wanted: &BTreeSet<BlockPlace>) -> Result<(), EngineError> {
         if wanted.is_empty() {
             return Ok(());
         }
+        let places: Vec<_> = wanted.iter().copied().collect();
+        let found = self.outlines_at(&places)?;
+        self.write().take(wanted, found);
+        Ok(())
+    }
+
+    /// Reads these blocks, one after the other. The storage is told of those that come next: a
+    /// database of one file may need hundreds, and each is far from the one before.
+    fn outlines_at(&self, wanted: &[BlockPlace]) -> Result<Outlines, EngineError> {
         let mut found = Outlines::default();
         let mut ahead = wanted.iter();
         for place in ahead.by_ref().take(BLOCKS_AHEAD) {
@@ -195,8 +223,8 @@ impl AskedLayers {
             let block = self.blocks.get(*place, None)?;
             found.take(*place, &block);
         }
-        self.write().take(wanted, found);
-        Ok(())
+        found.put_in_order();
+        Ok(found)
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {

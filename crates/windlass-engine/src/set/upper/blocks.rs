@@ -140,6 +140,11 @@ impl UpperBlocks {
         self.stripes[usize::from(place.stripe)].spans(place.block as usize)
     }
 
+    /// Fails once somebody has seen that one of these spans is wrong.
+    pub(super) fn check_spans(&self) -> Result<(), EngineError> {
+        self.stripes.iter().try_for_each(OpenStripe::check_spans)
+    }
+
     /// Announces that a block will be read soon.
     pub(super) fn will_need(&self, place: BlockPlace) {
         let open = &self.stripes[usize::from(place.stripe)];

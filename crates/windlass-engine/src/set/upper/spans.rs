@@ -1,7 +1,8 @@
 //! Which index blocks have bytes of a range that lie over others, as the footers say.
 //!
 //! A block whose spans stand in the footer need not be read to know that. It is read when a reader
-//! wants a range that it has, and then its spans are checked.
+//! wants a range that it has, and then its spans are checked. Who wants to rely on no span reads
+//! the blocks that tell of a file by the index directory.
 
 use windlass_media::{FileNo, FileSpan};
 
@@ -22,21 +23,47 @@ pub(super) struct SpannedBlocks {
     all: Vec<Spanned>,
     /// The greatest end of each and those before it of the same file.
     reach: Vec<u64>,
+    /// All blocks with spans, in the order of their lowest files.
+    blocks: Vec<Listed>,
+}
+
+/// The files that a block may have pieces of, as its directory says.
+#[derive(Clone, Copy, Debug)]
+struct Listed {
+    file_min: FileNo,
+    file_max: FileNo,
+    place: BlockPlace,
 }
 
 impl SpannedBlocks {
-    /// Takes a span of a block.
-    pub(super) fn take(&mut self, place: BlockPlace, span: &FileSpan) {
-        self.all.push(Spanned {
+    /// Takes the spans of a block. Only those that `over` accepts count, but the block may have
+    /// something of each file between the first and the last of them.
+    pub(super) fn take(
+        &mut self,
+        place: BlockPlace,
+        spans: &[FileSpan],
+        over: impl Fn(&FileSpan) -> bool,
+    ) {
+        if let (Some(first), Some(last)) = (spans.first(), spans.last()) {
+            self.blocks.push(Listed {
+                file_min: first.file,
+                file_max: last.file,
+                place,
+            });
+        }
+        let spans = spans.iter().filter(|span| over(span));
+        self.all.extend(spans.map(|span| Spanned {
             file: span.file,
             first: span.first,
             end: span.end,
             place,
-        });
+        }));
     }
 
     /// Must follow what was taken.
     pub(super) fn put_in_order(&mut self) {
+        self.blocks
+            .sort_unstable_by_key(|one| (one.file_min, one.place));
         self.all
             .sort_unstable_by_key(|one| (one.file, one.first, one.place));
         let reach = self.all.iter().scan((FileNo(0), 0), |(file, most), one| {
@@ -72,10 +99,19 @@ impl SpannedBlocks {
         near.map(|(one, _)| one.place)
     }
 
+    /// The blocks that may have something of a file, if no span is believed.
+    pub(super) fn that_may_tell_of(&self, file: FileNo) -> impl Iterator<Item = BlockPlace> {
+        let after = self.blocks.partition_point(|one| one.file_min <= file);
+        let blocks = self.blocks[..after].iter();
+        let blocks = blocks.filter(move |one| one.file_max >= file);
+        blocks.map(|one| one.place)
+    }
+
     /// How much memory this takes, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let spans = self.all.capacity() * size_of::<Spanned>();
-        spans + self.reach.capacity() * size_of::<u64>()
+        let blocks = self.blocks.capacity() * size_of::<Listed>();
+        spans + self.reach.capacity() * size_of::<u64>() + blocks
     }
 }
 
@@ -100,11 +136,13 @@ mod tests {
                 first,
                 end,
             };
-            blocks.take(BlockPlace { stripe: 0, block }, &span);
+            blocks.take(BlockPlace { stripe: 0, block }, &[span], |_| true);
         }
         blocks.put_in_order();
         for file in 0..4 {
             assert_eq!(blocks.has(FileNo(file)), file == 1 || file == 2);
+            let telling = blocks.that_may_tell_of(FileNo(file)).count();
+            assert_eq!(telling, [0, 4, 1, 0][file as usize]);
             for (from, to) in (0..110).flat_map(|from| (from + 1..112).map(move |to| (from, to))) {
                 let found = blocks.over(FileNo(file), from, to);
                 let mut found: Vec<_> = found.map(|place| place.block).collect();
@@ -115,6 +153,29 @@ mod tests {
                 let expected: Vec<_> = expected.map(|(block, _)| block).collect();
                 assert_eq!(found, expected, "file {file}, {from} to {to}");
             }
+        }
+    }
+
+    #[test]
+    fn a_block_may_tell_of_each_file_between_those_of_its_spans_and_of_layers_that_do_not_count() {
+        let mut blocks = SpannedBlocks::default();
+        let span = |file, layer_max| FileSpan {
+            file: FileNo(file),
+            layer_max,
+            first: 0,
+            end: 1,
+        };
+        let place = BlockPlace {
+            stripe: 3,
+            block: 7,
+        };
+        blocks.take(place, &[span(2, 0), span(5, 1)], |span| span.layer_max > 0);
+        blocks.put_in_order();
+        for file in 0..8 {
+            assert_eq!(blocks.has(FileNo(file)), file == 5);
+            let telling: Vec<_> = blocks.that_may_tell_of(FileNo(file)).collect();
+            let expected = (2..=5).contains(&file).then_some(place);
+            assert_eq!(telling, Vec::from_iter(expected), "file {file}");
         }
     }
 }

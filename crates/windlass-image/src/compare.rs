@@ -176,6 +176,8 @@ impl Pair<'_> {
         tally: &mut Tally,
     ) -> Result<(), ImageError> {
         let (first, second) = self.entries;
+        self.images.0.check_layers(first.file)?;
+        self.images.1.check_layers(second.file)?;
         let common = first.bytes.min(second.bytes);
         let longest = first.bytes.max(second.bytes);
         let mut content = Content::new(self.images, self.entries, self.options, tally);

@@ -71,6 +71,10 @@ impl Image for EditedImage {
         Some(*hasher.finalize().as_bytes())
     }
 
+    fn check_layers(&self, file: FileNo) -> Result<(), ImageError> {
+        self.image.check_layers(file)
+    }
+
     fn will_need(&self, file: FileNo, offset: u64) {
         self.image.will_need(file, offset);
     }

@@ -29,6 +29,13 @@ pub trait Image: Send + Sync {
         None
     }
 
+    /// Finds out which bytes of a file count, wherever that is written. Whoever reads a whole file
+    /// calls this first: it costs little beside the bytes, and afterwards nobody has to believe a
+    /// list that says where that need not be looked up.
+    fn check_layers(&self, _file: FileNo) -> Result<(), ImageError> {
+        Ok(())
+    }
+
     /// Announces that a file will be read from `offset` on. The system may fetch those bytes in the
     /// background; this call does not wait for them.
     fn will_need(&self, _file: FileNo, _offset: u64) {}

@@ -314,6 +314,11 @@ impl View for Overlay {
         }
     }
 
+    fn check_layers(&self, node: NodeNo) -> Result<(), ImageError> {
+        let base = self.node(node)?.base;
+        base.map_or(Ok(()), |file| self.image.check_layers(file))
+    }
+
     fn open(&self, node: NodeNo) -> Result<(), ImageError> {
         // While this lock of the tree is held, nobody can remove the name and look at the count.
         let tree = self.tree();

@@ -101,8 +101,9 @@ struct Stretch {
 
 impl SetImage {
     /// Makes an image of a set. The index blocks that describe upper layers are read when somebody
-    /// reads a file of which they may tell. If one of them is damaged, no page of the file would be
-    /// certain, so the read fails.
+    /// reads a file of which they may tell; those of which the footer has spans, when somebody
+    /// reads a range that these reach. If one of them is damaged, no page there would be certain,
+    /// so the read fails.
     pub fn open(set: Arc<OpenSet>, options: &SetImageOptions) -> Result<Self, ImageError> {
         let uppers = set.asked_layers()?;
         let links = set.links().zip(uppers);
@@ -121,17 +122,6 @@ impl SetImage {
     /// The set.
     pub fn set(&self) -> &Arc<OpenSet> {
         &self.set
-    }
-
-    /// Reads what lies over bytes of a file in every set of the chain, as its first read does. So
-    /// damage of these index blocks is known before somebody relies on the file.
-    pub fn check_layers(&self, file: FileNo) -> Result<(), ImageError> {
-        let ancestors = self.set.lineage().ancestors(file).iter();
-        let files = std::iter::once(file).chain(ancestors.map(|older| older.file));
-        for (link, file) in self.links.iter().zip(files) {
-            link.check(file)?;
-        }
-        Ok(())
     }
 
     /// What the image has done since it was opened.
@@ -336,6 +326,21 @@ impl Image for SetImage {
     fn file_checksum(&self, entry: &FileEntry) -> Option<u32> {
         // A set in which a file with layers states one was not opened.
         entry.flags.crc_known.then_some(entry.crc32c)
+    }
+
+    /// Reads all index blocks, in every set of the chain, that may tell of what lies over bytes of
+    /// the file. So damage of them, and a span that hides something, is known before somebody
+    /// relies on the file.
+    fn check_layers(&self, file: FileNo) -> Result<(), ImageError> {
+        let ancestors = self.set.lineage().ancestors(file).iter();
+        let files = std::iter::once(file).chain(ancestors.map(|older| older.file));
+        let mut links = self.links.iter().zip(files);
+        let checked = links.try_for_each(|(link, file)| link.check(file));
+        let files = self.files();
+        checked.map_err(|source| match self.lookup.index(files, file) {
+            Ok(index) => read_error(&files.0[index], 0, source),
+            Err(_) => ImageError::Engine(source),
+        })
     }
 
     fn will_need(&self, file: FileNo, offset: u64) {

@@ -111,6 +111,8 @@ impl ImageSource {
         if entry.kind != FileKind::File {
             return Ok(new);
         }
+        // Before the new set exists, nothing about the bytes that went into it is only believed.
+        self.image.check_layers(entry.file)?;
         let path = || entry.path_lossy();
         let found = outcome.ok_or_else(|| ImageError::Missing {
             path: path(),

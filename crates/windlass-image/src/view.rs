@@ -148,6 +148,12 @@ pub trait View: Send + Sync {
     /// Prepares bytes that will be read soon, as [`Image::prefetch`](crate::Image::prefetch) does.
     fn prefetch(&self, _node: NodeNo, _offset: u64, _bytes: u64) {}
 
+    /// Finds out which bytes of a file count: see [`Image::check_layers`](crate::Image). Whoever
+    /// reads the whole file calls this first.
+    fn check_layers(&self, _node: NodeNo) -> Result<(), ImageError> {
+        Ok(())
+    }
+
     /// Opens a file. It exists until `close` was called as often, even if its name is removed.
     fn open(&self, node: NodeNo) -> Result<(), ImageError>;
 

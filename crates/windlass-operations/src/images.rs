@@ -330,6 +330,10 @@ impl Image for Renamed {
     fn checksum(&self, file: FileNo, offset: u64) -> Result<Option<Checksummed>, ImageError> {
         self.image.checksum(file, offset)
     }
+
+    fn check_layers(&self, file: FileNo) -> Result<(), ImageError> {
+        self.image.check_layers(file)
+    }
 }
 
 /// A live SQLite database.

@@ -163,6 +163,10 @@ impl Image for Held {
         self.image.read(file, offset, into)
     }
 
+    fn check_layers(&self, file: FileNo) -> Result<(), ImageError> {
+        self.image.check_layers(file)
+    }
+
     fn identity(&self) -> Option<[u8; 32]> {
         self.image.identity()
     }

@@ -48,6 +48,7 @@ impl Pump<'_> {
     pub(super) fn run(&self) -> Result<(), ImageError> {
         let Self { image, entry, .. } = self;
         self.cancel.check()?;
+        image.check_layers(entry.file)?;
         let sized = self.file.set_len(entry.bytes);
         sized.map_err(|source| self.fault(source))?;
         let found = match entry.bytes <= EXTRACT_GROUP_BYTES as u64 {

@@ -29,8 +29,7 @@ impl Link {
 
     /// Reads what lies over bytes of a file.
     pub(crate) fn check(&self, file: FileNo) -> Result<(), EngineError> {
-        self.upper.has(file)?;
-        Ok(())
+        self.upper.check(file)
     }
 
     /// Which layer counts at `offset` of a file. In a file that inherits, what is under all layers

@@ -4,18 +4,21 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use windlass_engine::ReadAt;
 use windlass_engine::media::{FileEntry, FileFlags, FileKind, FileNo};
 
 use super::SetImage;
 use crate::error::ImageError;
-use crate::image::read_length;
+use crate::image::{Image, read_length};
 
 /// The bytes of such a file.
 struct UnlistedFile {
     image: Arc<SetImage>,
     entry: FileEntry,
+    /// Its layers were checked: a backup leaves out pages because of what such a file says.
+    checked: AtomicBool,
 }
 
 impl SetImage {
@@ -34,8 +37,11 @@ impl SetImage {
             path: format!("(file {file})").into_bytes(),
             link_target: Vec::new(),
         })?;
-        let image = Arc::clone(image);
-        Some(Arc::new(UnlistedFile { image, entry }))
+        Some(Arc::new(UnlistedFile {
+            image: Arc::clone(image),
+            entry,
+            checked: AtomicBool::new(false),
+        }))
     }
 }
 
@@ -51,6 +57,11 @@ impl ReadAt for UnlistedFile {
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        if !self.checked.load(Ordering::Relaxed) {
+            let checked = self.image.check_layers(self.entry.file);
+            checked.map_err(ImageError::into_io)?;
+            self.checked.store(true, Ordering::Relaxed);
+        }
         let length = read_length(&self.entry, offset, into.len());
         let read = self
             .image

@@ -120,6 +120,11 @@ impl View for ImageView {
         }
     }
 
+    fn check_layers(&self, node: NodeNo) -> Result<(), ImageError> {
+        self.file(node)
+            .map_or(Ok(()), |file| self.image.check_layers(file))
+    }
+
     fn open(&self, node: NodeNo) -> Result<(), ImageError> {
         self.node(node).map(|_| ())
     }

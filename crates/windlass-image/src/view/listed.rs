@@ -125,4 +125,8 @@ impl Image for ViewImage {
             self.view.prefetch(node, offset, bytes);
         }
     }
+
+    fn check_layers(&self, file: FileNo) -> Result<(), ImageError> {
+        self.view.check_layers(self.node(file)?.0)
+    }
 }

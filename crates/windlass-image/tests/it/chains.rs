@@ -85,7 +85,7 @@ fn through_image(set: &Arc<OpenSet>, step: usize) -> Content {
     files.iter().map(read).collect()
 }
 
-fn through_restore(set: &OpenSet, into: &Path) -> Content {
+pub fn through_restore(set: &OpenSet, into: &Path) -> Content {
     let layout = TargetLayout {
         root: into.to_owned(),
         files: set.description().files.clone(),

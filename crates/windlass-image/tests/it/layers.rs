@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use windlass_engine::media::{Codec, FileNo};
 use windlass_image::{Image, SetImage, SetImageOptions};
+use windlass_testkit::reforge::reforge;
 
 use crate::support::*;
 
@@ -63,20 +64,30 @@ fn upper_layers_that_overlap_in_two_index_blocks_are_refused_by_every_reader() {
         let dir = tempfile::tempdir().unwrap();
         let patches = [(0, 0, content.clone(), 1), (0, 0, text(FRAME, 2), layer)];
         back_up(&tree, &patches, dir.path(), &Setup::many_frames());
-        let set = open_set(dir.path());
-        assert!(set.stripes()[0].directory().len() > 2);
-        let image = SetImage::open(Arc::clone(&set), &SetImageOptions::default()).unwrap();
-        assert_eq!(set.upper_layers().is_ok(), layer == 2);
-        // Also far from the pieces that overlap, no byte of the file is certain.
-        for offset in [0, 5999 * FRAME as u64] {
-            match image.read(FileNo(0), offset, &mut [0; 16]) {
-                Ok(_) => assert_eq!(layer, 2, "the image takes what a restore refuses"),
-                Err(error) => {
-                    assert_eq!(layer, 1, "{error}");
-                    assert!(error.to_string().contains("overlap"), "{error}");
-                    assert!(error.is_damage(), "{error}");
+        for has_spans in [true, false] {
+            if !has_spans {
+                // As an older version wrote it.
+                reforge(&stripe_path(dir.path(), 0), |_| {});
+            }
+            let set = open_set(dir.path());
+            assert!(set.stripes()[0].directory().len() > 2);
+            assert_eq!(set.stripes()[0].spans(0).is_some(), has_spans);
+            let image = SetImage::open(Arc::clone(&set), &SetImageOptions::default()).unwrap();
+            let is_right = layer == 2;
+            assert_eq!(set.upper_layers().is_ok(), is_right);
+            // Without spans, no byte of the file is certain, also far from the pieces that overlap.
+            for (offset, is_certain) in [(0, is_right), (5999, is_right || has_spans)] {
+                match image.read(FileNo(0), offset * FRAME as u64, &mut [0; 16]) {
+                    Ok(_) => assert!(is_certain, "the image takes what a restore refuses"),
+                    Err(error) => {
+                        assert!(!is_certain, "{error}");
+                        assert!(error.to_string().contains("overlap"), "{error}");
+                        assert!(error.is_damage(), "{error}");
+                    }
                 }
             }
+            // Who reads the whole file gets nothing of it.
+            assert_eq!(image.check_layers(FileNo(0)).is_ok(), is_right);
         }
     }
 }

@@ -18,4 +18,5 @@ mod on_demand;
 mod overlay;
 mod reads;
 mod sources;
+mod spans;
 mod support;

@@ -77,6 +77,7 @@ impl<'a> Judge<'a> {
                 return all(&Unsafe::File { what });
             }
         };
+        self.image.check_layers(entry.file)?;
         if !first.is_of_free_space() {
             let others = self.others((&file, entry), pages, cancel)?;
             if others.differ > 0 {

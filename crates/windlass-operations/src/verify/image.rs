@@ -47,6 +47,7 @@ fn read_all(image: &dyn Image, cancel: &Cancel) -> Result<u64, OperationError> {
     let mut total = 0;
     let files = image.files().0.iter();
     for entry in files.filter(|entry| entry.kind == FileKind::File) {
+        image.check_layers(entry.file)?;
         let mut offset = 0;
         while offset < entry.bytes {
             cancel.check()?;

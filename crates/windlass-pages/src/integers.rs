@@ -18,7 +18,7 @@
 use crate::bits;
 use crate::choice::{self, Choice};
 use crate::error::{PagesError, invalid};
-use crate::number::{index, low_u8, unzigzag, zigzag};
+use crate::number::{index, low_u8, u64_at, unzigzag, zigzag};
 use crate::streams::{Source, Streams};
 
 /// Most numbers in a dictionary.
@@ -397,9 +397,9 @@ fn take_dictionary(
     into: &mut Vec<i64>,
 ) -> Result<(), PagesError> {
     let mut entries = [0i64; ENTRIES_MAX];
-    let entries = &mut entries[..=usize::from(source.byte()?)];
+    let count_entries = usize::from(source.byte()?) + 1;
     let mut before = 0i64;
-    for entry in entries.iter_mut() {
+    for entry in &mut entries[..count_entries] {
         before = before.wrapping_add(source.signed()?);
         *entry = before;
     }
@@ -407,11 +407,17 @@ fn take_dictionary(
     let (as_number, as_code) = (u64::cast_signed, i64::cast_unsigned);
     let start = into.len();
     take_codes(width, source, count, into, as_number, as_code)?;
+    // No step ends the loop, so none waits to know whether the code before was right.
+    let mut are_known = true;
     for code in &mut into[start..] {
-        let entry = entries.get(index(code.cast_unsigned()));
-        *code = *entry.ok_or(invalid("a number is not in the dictionary"))?;
+        let at = code.cast_unsigned();
+        are_known &= at < count_entries as u64;
+        *code = entries[usize::from(low_u8(at))];
     }
-    Ok(())
+    match are_known {
+        true => Ok(()),
+        false => Err(invalid("a number is not in the dictionary")),
+    }
 }
 
 fn take_plain(
@@ -424,12 +430,20 @@ fn take_plain(
         return Err(invalid("a plain number has an impossible length"));
     }
     let plain = count.checked_mul(bytes).ok_or(PagesError::Truncated)?;
+    let plain = source.main(plain)?;
     let unused = 64 - 8 * bytes;
-    for number in source.main(plain)?.chunks_exact(bytes) {
+    let number = |word: u64| (word << unused).cast_signed() >> unused;
+    // The numbers that can be read with eight bytes at once; the last ones are read from a copy.
+    let whole = match plain.len().checked_sub(8) {
+        Some(last) => count.min(last / bytes + 1),
+        None => 0,
+    };
+    into.extend((0..whole).map(|at| number(u64_at(plain, at * bytes))));
+    into.extend(plain[whole * bytes..].chunks_exact(bytes).map(|last| {
         let mut word = [0; 8];
-        word[..bytes].copy_from_slice(number);
-        into.push(i64::from_le_bytes(word) << unused >> unused);
-    }
+        word[..bytes].copy_from_slice(last);
+        number(u64::from_le_bytes(word))
+    }));
     Ok(())
 }
 

@@ -114,7 +114,8 @@ pub(crate) fn varint(bytes: &[u8], at: usize) -> Option<Varint> {
 
 const VARINT_BYTES_MAX: usize = 9;
 
-/// Writes a varint that ends at `end`, and returns where it begins. There is room for nine bytes.
+/// Writes a varint that ends at `end`, and returns where it begins. There is room for nine bytes,
+/// and each of them may be written: a varint is one word, of which the first bytes do not count.
 #[inline]
 pub(crate) fn put_varint(value: u64, room: &mut [u8], end: usize) -> usize {
     if value < 0x80 {
@@ -124,19 +125,29 @@ pub(crate) fn put_varint(value: u64, room: &mut [u8], end: usize) -> usize {
     put_long_varint(value, room, end)
 }
 
+/// The bit that says of each of eight bytes that others follow.
+const MORE: u64 = 0x8080_8080_8080_8080;
+
+#[inline]
 fn put_long_varint(value: u64, room: &mut [u8], end: usize) -> usize {
-    // Only the last of nine bytes has eight bits of the number, and the others are all there.
-    let is_longest = value >> 56 > 0;
-    let last_bits = if is_longest { 8 } else { 7 };
-    let mut at = end - 1;
-    room[at] = low_u8(value & ((1 << last_bits) - 1));
-    let mut rest = value >> last_bits;
-    while rest > 0 || (is_longest && at + VARINT_BYTES_MAX > end) {
-        at -= 1;
-        room[at] = low_u8(rest) | 0x80;
-        rest >>= 7;
+    if value >> 56 > 0 {
+        // Only the last of nine bytes has eight bits of the number, and the others are all there.
+        room[end - 1] = low_u8(value);
+        let word = spread(value >> 8) | MORE;
+        room[end - VARINT_BYTES_MAX..end - 1].copy_from_slice(&word.to_be_bytes());
+        return end - VARINT_BYTES_MAX;
     }
-    at
+    let word = spread(value) | (MORE & !0x80);
+    room[end - 8..end].copy_from_slice(&word.to_be_bytes());
+    end - (64 - value.leading_zeros()).div_ceil(7) as usize
+}
+
+/// The lowest 56 bits of a number, seven in each byte.
+#[inline]
+fn spread(value: u64) -> u64 {
+    let two = (value & 0x0FFF_FFFF) | ((value << 4) & 0x0FFF_FFFF_0000_0000);
+    let four = (two & 0x3FFF_0000_3FFF) | ((two << 2) & 0x3FFF_0000_3FFF_0000);
+    (four & 0x007F_007F_007F_007F) | ((four << 1) & 0x7F00_7F00_7F00_7F00)
 }
 
 /// How long the header of a record is if its serial types have so many bytes.
@@ -325,7 +336,8 @@ mod tests {
             let value = value >> shift;
             let mut room = [7; 12];
             let start = put_varint(value, &mut room, 11);
-            prop_assert_eq!((room[start - 1], room[11]), (7, 7));
+            prop_assert!(start >= 2);
+            prop_assert_eq!((&room[..2], room[11]), (&[7, 7][..], 7));
             let bytes = &room[start..11];
             let found = Varint { value, end: bytes.len(), is_short: true };
             prop_assert_eq!(varint(bytes, 0), Some(found));

@@ -134,11 +134,16 @@ fn take_words<'a>(
     let bytes = source.main_on(end)?;
     let words = &words[..entries];
     integers::decode(source, count, &mut arena.numbers)?;
-    for code in &arena.numbers {
+    let mut are_known = true;
+    texts.extend(arena.numbers.iter().map(|code| {
         let word = words.get(index(code.cast_unsigned()));
-        texts.push(*word.ok_or(invalid("a text is not in the dictionary"))?);
+        are_known &= word.is_some();
+        word.copied().unwrap_or_default()
+    }));
+    match are_known {
+        true => Ok(bytes),
+        false => Err(invalid("a text is not in the dictionary")),
     }
-    Ok(bytes)
 }
 
 fn take_plain<'a>(
@@ -148,17 +153,20 @@ fn take_plain<'a>(
     arena: &mut Arena,
 ) -> Result<&'a [u8], PagesError> {
     integers::decode(source, count, &mut arena.numbers)?;
-    let mut end = 0usize;
-    for length in &arena.numbers {
+    let (limit, mut end, mut fit) = (arena.limit, 0usize, true);
+    texts.extend(arena.numbers.iter().map(|length| {
         let bytes = index(length.cast_unsigned());
-        if bytes > arena.limit - end {
-            return Err(invalid("there are more texts than the pages have bytes"));
-        }
-        texts.push(Span {
-            at: position(end),
-            bytes: position(bytes),
-        });
+        fit &= bytes <= limit - end;
+        let bytes = bytes.min(limit - end);
+        let at = position(end);
         end += bytes;
+        Span {
+            at,
+            bytes: position(bytes),
+        }
+    }));
+    match fit {
+        true => take_bytes(source, end),
+        false => Err(invalid("there are more texts than the pages have bytes")),
     }
-    take_bytes(source, end)
 }

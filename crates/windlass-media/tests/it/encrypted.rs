@@ -3,9 +3,9 @@
 
 use proptest::prelude::*;
 use windlass_media::{
-    Codec, DataKey, Envelope, FileNo, Footer, FormatError, FrameDecoder, FrameEntry, IndexBlock,
-    KeyFile, Lock, NONCE_BYTES, PieceEntry, SEALED_BYTES, SetCipher, SetId, StripeHeader,
-    StripeIndex, crc32c,
+    BlockSpans, Codec, DataKey, Envelope, FileNo, FileSpan, Footer, FormatError, FrameDecoder,
+    FrameEntry, IndexBlock, KeyFile, Lock, NONCE_BYTES, PieceEntry, SEALED_BYTES, SetCipher, SetId,
+    StripeHeader, StripeIndex, crc32c,
 };
 
 use crate::samples::{self, REGION, REGION_BYTES, SET};
@@ -192,6 +192,54 @@ fn encrypted_footers_come_back_with_a_root_that_only_the_key_makes() {
     let mut moved = footers[0].clone();
     moved[10] = 1;
     assert!(Footer::decode_with(&moved, METADATA_LIMIT, Some(&cipher)).is_err());
+}
+
+/// Where the stored bytes of a section of a footer are.
+fn section(footer: &[u8], number: usize) -> std::ops::Range<usize> {
+    let count = u32::from_le_bytes(footer[12..16].try_into().unwrap()) as usize;
+    let length = |number: usize| {
+        let at = 40 + 24 * number + 16;
+        u64::from_le_bytes(footer[at..at + 8].try_into().unwrap()) as usize
+    };
+    let start = 40 + 24 * count + (0..number).map(length).sum::<usize>();
+    start..start + length(number)
+}
+
+#[test]
+fn encrypted_spans_are_those_of_one_stripe_and_nobody_makes_others_without_the_key() {
+    let cipher = cipher();
+    let span = |file, layer_max, end| FileSpan {
+        file: FileNo(file),
+        layer_max,
+        first: 0,
+        end,
+    };
+    let of = |end| -> Vec<BlockSpans> { vec![Some([span(1, 0, end), span(3, 1, end)].into())] };
+    let directories = [samples::directory(), samples::directory()];
+    let spans = [of(8), of(9)];
+    let mut footers: Vec<Vec<u8>> = Vec::new();
+    let each = |_, footer, _| {
+        footers.push(footer);
+        Ok::<(), FormatError>(())
+    };
+    let own = (directories.as_slice(), spans.as_slice());
+    let set = (SET, Some(&cipher));
+    samples::description()
+        .footers_spanned(set, 512, own, each)
+        .unwrap();
+    let decode = |bytes: &[u8]| Footer::decode_with(bytes, METADATA_LIMIT, Some(&cipher));
+    for (footer, spans) in footers.iter().zip(&spans) {
+        assert_eq!(&decode(footer).unwrap().spans, spans);
+        assert_eq!(footer[64..68], 7u32.to_le_bytes());
+        for at in section(footer, 1) {
+            let mut flipped = footer.clone();
+            flipped[at] ^= 1;
+            assert!(decode(&flipped).is_err(), "byte {at}");
+        }
+    }
+    let mut moved = footers[0].clone();
+    moved[section(&footers[0], 1)].copy_from_slice(&footers[1][section(&footers[1], 1)]);
+    assert!(decode(&moved).is_err());
 }
 
 fn piece(file: u32, offset: u64, bytes: &[u8]) -> PieceEntry {

@@ -44,10 +44,9 @@ use crate::places::{self, LocatedSet, Named, SetRequest, Which};
 use crate::reach::{ClusterSet, Restorable, restorable};
 use crate::stored::log_at;
 pub use error::{RecoveryError, WindowShown};
-pub use file::FilePlan;
 pub(crate) use file::bytes_of;
 pub(crate) use inside::check_inside;
-pub use plan::{Plan, PointRemark, RecoveryPlan};
+pub use plan::{FilePlan, Plan, PointRemark, RecoveryPlan};
 pub use request::RecoveryRequest;
 use way::Way;
 

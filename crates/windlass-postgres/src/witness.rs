@@ -29,7 +29,8 @@ pub trait ChangeWitness: Debug + Send + Sync {
     /// there is no record. If it is impossible, this says why.
     fn go_on(&self) -> Result<Option<ChangeMark>, String>;
 
-    /// The same. If there is no record, this begins one, for a cluster that writes to so many bytes.
+    /// The same. If there is no record, this begins one, for a cluster that writes to so many
+    /// bytes.
     fn begin(&self, bytes: u64) -> Result<ChangeMark, String>;
 
     /// Whether all writes since this mark were seen.

@@ -22,6 +22,10 @@ use crate::support::{open_set, stripe_path};
 const PAGE: usize = 512;
 const NAME: &str = "database";
 
+/// What a set has of a database: how many bytes of its base may stay, and which parts are written;
+/// and the parts that are written once more.
+type Written<'a> = (usize, &'a [Range<u64>], Option<(usize, usize)>);
+
 /// The same data key for every set.
 #[derive(Debug)]
 struct One(Arc<DataKey>);
@@ -134,7 +138,7 @@ impl Database {
     fn make_set(
         &mut self,
         dir: &Path,
-        (kept, parts, again): (usize, &[Range<u64>], Option<(usize, usize)>),
+        (kept, parts, again): Written<'_>,
         setup: &Setup,
     ) {
         std::fs::create_dir(dir).unwrap();

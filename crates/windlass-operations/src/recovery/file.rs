@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jiff::Timestamp;
 use windlass_engine::media::LogRecord;
@@ -18,28 +18,11 @@ use windlass_sqlite::DatabaseFacts;
 
 use super::error::RecoveryError;
 use super::log_place;
+use super::plan::FilePlan;
 use super::request::RecoveryRequest;
 use crate::error::OperationError;
 use crate::places::LocatedSet;
 use crate::stored::log_at;
-
-/// A way to a moment that exists.
-#[derive(Clone, Debug)]
-pub struct FilePlan {
-    /// The moment.
-    pub point: RecoveryPoint,
-    /// Where the log is.
-    pub place: PathBuf,
-    /// Where the set stands in it.
-    pub from: Linked,
-    /// The last transaction.
-    pub to: u64,
-    /// It was not there at the first of these moments, and there at the second.
-    pub moment: (Timestamp, Timestamp),
-    /// What the latest state lacks, because the log has lost its end.
-    pub lost: Option<LostEnd>,
-    log: LogPlace,
-}
 
 /// How a set goes on to the point; nothing if the set itself is the point. Fails if it does not get
 /// there.

@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 
 use jiff::Timestamp;
-use windlass_postgres::{Lsn, Recovery, Timeline};
-use windlass_repository::LostEnd;
-
-use super::file::FilePlan;
+use windlass_postgres::{Lsn, Recovery, RecoveryPoint, Timeline};
+use windlass_repository::{Linked, LogPlace, LostEnd};
 
 /// How a restored database goes on.
 #[derive(Clone, Debug)]
@@ -44,6 +42,24 @@ pub struct RecoveryPlan {
     pub timeline: Timeline,
     /// What the user may not expect at the point.
     pub remarks: Vec<PointRemark>,
+}
+
+/// A way to a moment that exists.
+#[derive(Clone, Debug)]
+pub struct FilePlan {
+    /// The moment.
+    pub point: RecoveryPoint,
+    /// Where the log is.
+    pub place: PathBuf,
+    /// Where the set stands in it.
+    pub from: Linked,
+    /// The last transaction.
+    pub to: u64,
+    /// It was not there at the first of these moments, and there at the second.
+    pub moment: (Timestamp, Timestamp),
+    /// What the latest state lacks, because the log has lost its end.
+    pub lost: Option<LostEnd>,
+    pub(super) log: LogPlace,
 }
 
 /// What a user may not expect of a point.

@@ -134,6 +134,30 @@ fn is_of_moment(error: &RecoveryError) -> bool {
     )
 }
 
+/// What to do where the log is not what the point needs.
+fn of_log(error: &RecoveryError) -> &'static str {
+    match error {
+        RecoveryError::NotLinked { .. } => {
+            "Take a set that was made while the log was received, with --set, or the set alone, \
+             with --target-immediate."
+        }
+        RecoveryError::LogAway { .. } => {
+            "Is its disk mounted? If the log lies elsewhere, name its place with --log-from. \
+             --target-immediate restores the set alone."
+        }
+        RecoveryError::LogShrank { .. } => "Somebody removed objects of the log. Try again.",
+        RecoveryError::OtherLog { .. } => {
+            "One of the two servers comes from a restore of the other's backup. Name the place of \
+             this server's log with --log-from, or a set of the other server with --set. Without a \
+             --target option, a set that you name with --set is restored as it is."
+        }
+        _ => {
+            "Archive what is missing (on the running server: SELECT pg_switch_wal()), or choose an \
+             earlier target. --target-latest goes as far as the log does."
+        }
+    }
+}
+
 /// The message and the hint for a point to which a cluster cannot recover.
 pub fn recovery(error: &RecoveryError) -> (String, Option<String>) {
     if let RecoveryError::NoSet { error: inner, .. } = error {
@@ -158,19 +182,10 @@ pub fn recovery(error: &RecoveryError) -> (String, Option<String>) {
             "It is of a database in rollback mode, or of an earlier version of Windlass. Make a \
              new backup while the log is received."
         }
-        RecoveryError::NotLinked { .. } => {
-            "Take a set that was made while the log was received, with --set, or the set alone, \
-             with --target-immediate."
-        }
-        RecoveryError::LogAway { .. } => {
-            "Is its disk mounted? If the log lies elsewhere, name its place with --log-from. \
-             --target-immediate restores the set alone."
-        }
         RecoveryError::NotCaptured { .. } => {
             "Choose an earlier target, or another set with --set. `windlass info` shows which \
              moments can be restored. --target-immediate restores the set alone."
         }
-        RecoveryError::LogShrank { .. } => "Somebody removed objects of the log. Try again.",
         RecoveryError::Minimal { .. } => {
             "Choose an earlier target, or a set that was made after that. If there is none, make a \
              full backup."
@@ -179,11 +194,6 @@ pub fn recovery(error: &RecoveryError) -> (String, Option<String>) {
             "The server wrote it so, or its disk changed it. Choose an earlier target, and make a \
              full backup."
         }
-        RecoveryError::OtherLog { .. } => {
-            "One of the two servers comes from a restore of the other's backup. Name the place of \
-             this server's log with --log-from, or a set of the other server with --set. Without a \
-             --target option, a set that you name with --set is restored as it is."
-        }
         RecoveryError::BeforeSet { .. } | RecoveryError::WithinBackup { .. } => {
             "Take an older set with --set, or leave --set out: Windlass then looks for one."
         }
@@ -191,10 +201,7 @@ pub fn recovery(error: &RecoveryError) -> (String, Option<String>) {
             let message = format!("{error}; {}", chain(gap.to_string(), gap));
             return (message, hint(gap));
         }
-        _ => {
-            "Archive what is missing (on the running server: SELECT pg_switch_wal()), or choose an \
-             earlier target. --target-latest goes as far as the log does."
-        }
+        _ => of_log(error),
     };
     (error.to_string(), Some(hint.to_owned()))
 }

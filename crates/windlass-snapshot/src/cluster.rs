@@ -8,6 +8,8 @@ use windlass_postgres::{BackupRequest, DatabaseFacts};
 use crate::error::SnapshotError;
 
 pub(crate) const CONTROL_PATH: &str = "global/pg_control";
+/// The name that it has while a revert is under way. Its words are for whoever finds it.
+pub(crate) const CONTROL_ASIDE: &str = "global/pg_control.windlass-revert-under-way";
 pub(crate) const PRIVATE_MODE: u32 = 0o600;
 /// No cluster, or no database, starts without these.
 const ESSENTIAL: [&[u8]; 2] = [b"PG_VERSION", b"pg_filenode.map"];

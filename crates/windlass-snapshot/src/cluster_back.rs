@@ -36,7 +36,7 @@ use std::time::Instant;
 use windlass_engine::{Cancel, Progress, durable};
 use windlass_postgres::{ClusterServer, Control};
 
-use crate::cluster::{CONTROL_PATH, PRIVATE_MODE};
+use crate::cluster::{CONTROL_ASIDE, CONTROL_PATH, PRIVATE_MODE};
 use crate::error::{Doing, Left, SnapshotError};
 use crate::hook::Keeper;
 use crate::method::Method;
@@ -48,8 +48,6 @@ use crate::states;
 use target::Target;
 use writing::Writing;
 
-/// The name of pg_control while a revert is under way. Its words are for whoever finds it.
-const ASIDE: &str = "global/pg_control.windlass-revert-under-way";
 /// A standby follows its primary and cannot go back alone.
 const STANDBY: &str = "standby.signal";
 /// A server with this file is to become another state by itself. A revert makes one of its own.
@@ -87,7 +85,7 @@ impl ClusterBack {
 
     /// Whether a revert was cut off.
     pub fn is_cut_off(data: &Path) -> bool {
-        let found = data.join(ASIDE).symlink_metadata();
+        let found = data.join(CONTROL_ASIDE).symlink_metadata();
         !found.is_err_and(|error| durable::is_absent(&error))
     }
 
@@ -208,7 +206,7 @@ impl ClusterBack {
         }
         let then = target.check(&control)?;
         self.check_hook(snapshot, &control)?;
-        let (at, aside) = (self.control(), self.data.join(ASIDE));
+        let (at, aside) = (self.control(), self.data.join(CONTROL_ASIDE));
         durable::rename(&at, &aside).doing("rename", &at)?;
         let pending = snapshot.path().join(kept::PENDING);
         let written = self.write((&control, then), &pending, target, (progress, cancel));

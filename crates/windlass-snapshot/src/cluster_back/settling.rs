@@ -10,8 +10,8 @@ use windlass_postgres::Control;
 use super::kept::{self, Kept};
 use super::tree::{self, LABEL};
 use super::writing::Writing;
-use super::{ASIDE, ClusterBack, Settled, log};
-use crate::cluster::PRIVATE_MODE;
+use super::{ClusterBack, Settled, log};
+use crate::cluster::{CONTROL_ASIDE, PRIVATE_MODE};
 use crate::error::{Doing, SnapshotError};
 use crate::hook::{self, Keeper};
 use crate::overwritten;
@@ -59,7 +59,7 @@ impl ClusterBack {
             forget_overwriting(&self.data)?;
             kept::finish(pending)?;
         }
-        let aside = self.data.join(ASIDE);
+        let aside = self.data.join(CONTROL_ASIDE);
         std::fs::remove_file(&aside).doing("remove", &aside)?;
         durable::sync_parent(&aside).doing("sync the directory of", &aside)
     }
@@ -82,7 +82,7 @@ impl ClusterBack {
 
     /// Makes the directory what it was before the revert.
     pub(super) fn roll_back(&self, pending: Option<&Path>) -> Result<(), SnapshotError> {
-        let (at, aside) = (self.control(), self.data.join(ASIDE));
+        let (at, aside) = (self.control(), self.data.join(CONTROL_ASIDE));
         let bytes = std::fs::read(&aside).doing("read", &aside)?;
         let control = Control::parse(bytes.clone()).map_err(|_| SnapshotError::Damaged {
             path: aside.clone(),

@@ -22,7 +22,7 @@ use windlass_image::layout::hook::{
 
 use super::error::{HookError, HookIo};
 use super::libraries::Libraries;
-use crate::cluster::CONTROL_PATH;
+use crate::cluster::{CONTROL_ASIDE, CONTROL_PATH};
 
 /// How long the controller waits for a process of the server to leave its call.
 const GRACE_MAX: Duration = Duration::from_secs(20);
@@ -111,18 +111,24 @@ impl Control {
         }
     }
 
-    /// Whether the data directory was made anew for another cluster. The first server on it makes
-    /// the memory anew. While a revert is under way, there is no pg_control to ask.
+    /// Whether the memory is that of another cluster, which had this data directory before, or one
+    /// with its number on a disk that was in the place of this one. The first server on it makes the
+    /// memory anew. While a revert is under way, pg_control has another name.
     fn is_of_another_cluster(&self) -> Result<bool, HookError> {
-        let path = self.data.join(CONTROL_PATH);
         let mut bytes = [0; 8];
-        let read = File::open(&path).and_then(|mut file| file.read_exact(&mut bytes));
-        match read {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-            read => read.doing("read", &path)?,
+        for name in [CONTROL_PATH, CONTROL_ASIDE] {
+            let path = self.data.join(name);
+            let read = File::open(&path).and_then(|mut file| file.read_exact(&mut bytes));
+            match read {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                read => {
+                    read.doing("read", &path)?;
+                    let known = self.memory().cluster();
+                    return Ok(known != 0 && known != u64::from_le_bytes(bytes));
+                }
+            }
         }
-        let known = self.memory().cluster();
-        Ok(known != 0 && known != u64::from_le_bytes(bytes))
+        Ok(false)
     }
 
     /// The words.
@@ -259,5 +265,52 @@ impl Waiter for Patience {
             false => std::thread::sleep(TURN_PAUSE),
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A memory goes with its test.
+    struct Made(PathBuf);
+
+    impl Drop for Made {
+        fn drop(&mut self) {
+            std::fs::remove_file(&self.0).unwrap_or_default();
+        }
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+    fn the_memory_of_another_cluster_is_none_also_while_a_revert_is_under_way() {
+        let data = tempfile::tempdir().unwrap();
+        std::fs::create_dir(data.path().join("global")).unwrap();
+        let made = Made(Control::path_of(data.path()).unwrap());
+        let file = File::create_new(&made.0).unwrap();
+        file.set_len(CONTROL_BYTES).unwrap();
+        let control = Control::open(data.path());
+        assert!(matches!(control, Err(HookError::Version { .. })));
+        let length = usize::try_from(CONTROL_BYTES).unwrap();
+        let control = Control {
+            map: MmapOptions::new().len(length).map_raw(&file).unwrap(),
+            file,
+            path: made.0.clone(),
+            data: data.path().into(),
+        };
+        control.memory().format(8192);
+        control.memory().set_cluster(7);
+        for name in [CONTROL_PATH, CONTROL_ASIDE] {
+            let path = data.path().join(name);
+            for (identity, is_own) in [(7_u64, true), (8, false)] {
+                std::fs::write(&path, identity.to_le_bytes()).unwrap();
+                let opened = Control::open(data.path());
+                assert_eq!(opened.is_ok(), is_own, "{name}");
+                let is_none = matches!(opened, Err(HookError::NotLoaded { .. }));
+                assert_eq!(is_none, !is_own, "{name}");
+            }
+            std::fs::remove_file(&path).unwrap();
+        }
+        assert!(Control::open(data.path()).is_ok());
     }
 }

@@ -3,6 +3,7 @@
 //! Everything that can be done with a set can be done with such a snapshot, and each of its frames
 //! has a checksum. The codec is lz4: it costs little, and saves room and writing.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +17,18 @@ use windlass_postgres::{BackupRequest, Cluster};
 use windlass_sqlite::{Database, JournalMode, Warning};
 
 use crate::cluster;
-use crate::error::SnapshotError;
+use crate::error::{Doing, SnapshotError};
 use crate::maker::{Made, Maker};
 use crate::method::Method;
 use crate::record::Survives;
 
 /// The stripe of the set.
 const STRIPE: &str = "snapshot.windlass";
+/// This part of the database's own disk stays free, but never more than so many bytes.
+const LEFT_PART: u64 = 20;
+const LEFT_BYTES_MAX: u64 = 1 << 30;
+/// Two files of a server's log.
+const LOG_BYTES: u64 = 32 << 20;
 
 /// Copies a SQLite database.
 pub struct SqliteCopy {
@@ -71,7 +77,8 @@ impl Maker for SqliteCopy {
         progress: &Arc<Progress>,
         cancel: &Cancel,
     ) -> Result<Made, SnapshotError> {
-        let run = start(into, 1, progress, cancel)?;
+        let leave_free = left_for(&[Path::new(&self.database.facts().path)], into, 0)?;
+        let run = start(into, (1, leave_free), progress, cancel)?;
         let outcome = self.database.backup(run)?;
         let waits = outcome.facts.journal_mode == JournalMode::Rollback;
         Ok(Made {
@@ -101,7 +108,10 @@ impl Maker for PostgresCopy {
         cancel: &Cancel,
     ) -> Result<Made, SnapshotError> {
         let volumes = self.cluster.scan_volumes()?;
-        let run = start(into, volumes, progress, cancel)?;
+        let data = &self.cluster.facts().data_directory;
+        let of_server = [data.as_path(), &data.join("pg_wal")];
+        let leave_free = left_for(&of_server, into, LOG_BYTES)?;
+        let run = start(into, (volumes, leave_free), progress, cancel)?;
         let outcome = self.cluster.backup(&self.request, run)?;
         Ok(Made {
             facts: facts(into)?,
@@ -115,10 +125,24 @@ impl Maker for PostgresCopy {
     }
 }
 
+/// How much of a disk stays free for what grows on it, if a database has files there. A server that
+/// can make no file for its log stops.
+fn left_for(database: &[&Path], into: &Path, least: u64) -> Result<u64, SnapshotError> {
+    let device = |path: &Path| Some(std::fs::metadata(path).ok()?.dev());
+    let own = device(into);
+    if !database.iter().any(|path| device(path) == own) {
+        return Ok(0);
+    }
+    let disk = rustix::fs::statvfs(into).map_err(std::io::Error::from);
+    let disk = disk.doing("examine", into)?;
+    let part = disk.f_blocks.saturating_mul(disk.f_frsize) / LEFT_PART;
+    Ok(part.min(LEFT_BYTES_MAX).max(least))
+}
+
 /// Starts a run with one stripe in this directory.
 fn start(
     into: &Path,
-    volumes: usize,
+    (volumes, leave_free): (usize, u64),
     progress: &Arc<Progress>,
     cancel: &Cancel,
 ) -> Result<BackupRun, SnapshotError> {
@@ -126,6 +150,7 @@ fn start(
     let options = FileDeviceOptions {
         alignment: plan.alignment,
         depth: plan.write_depth_max(),
+        leave_free,
         ..FileDeviceOptions::default()
     };
     let device = FileDevice::create(&into.join(STRIPE), options)?;

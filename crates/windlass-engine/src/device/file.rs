@@ -27,6 +27,8 @@ use crate::waits::may_block;
 
 const PREALLOCATE_BYTES_MIN: u64 = 64 * 1024 * 1024;
 const PREALLOCATE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// A step takes at most this part of what is free: the database may be on the same disk.
+const PREALLOCATE_SHARE: u64 = 8;
 const SCRATCH_BYTES: usize = 64 * 1024;
 /// How long to leave a new file to the clean-up that looks at it.
 const CLEAN_UP_PAUSE: Duration = Duration::from_millis(1);
@@ -46,6 +48,9 @@ pub struct FileDeviceOptions {
     pub overwrite: bool,
     /// What has the name now is not looked at: the caller moves it away before the device gets it.
     pub moved_away: bool,
+    /// So many bytes of the file system stay free, or the write fails: whatever else is on this
+    /// disk goes on.
+    pub leave_free: u64,
 }
 
 impl Default for FileDeviceOptions {
@@ -57,6 +62,7 @@ impl Default for FileDeviceOptions {
             ring: true,
             overwrite: false,
             moved_away: false,
+            leave_free: 0,
         }
     }
 }
@@ -131,22 +137,42 @@ impl FileDevice {
         device_error(operation, &self.location, offset, source)
     }
 
-    /// Allocates the file up to `end`, in steps that grow with the file.
-    fn allocate(&mut self, end: u64) {
-        if !self.preallocate || end <= self.allocated {
-            return;
+    /// Allocates the file up to `end`, in steps that grow with the file. Fails if too little would
+    /// stay free.
+    fn allocate(&mut self, end: u64) -> Result<(), EngineError> {
+        let leave = self.options.leave_free;
+        if end <= self.allocated || !self.preallocate && leave == 0 {
+            return Ok(());
         }
-        let step = self
-            .allocated
-            .clamp(PREALLOCATE_BYTES_MIN, PREALLOCATE_BYTES_MAX);
-        let target = end.max(self.allocated + step);
-        let length = target - self.allocated;
-        match rustix::fs::fallocate(&*self.file, FallocateFlags::empty(), self.allocated, length) {
-            Ok(()) => self.allocated = target,
+        let from = self.allocated;
+        // If nobody can tell, there is enough.
+        let disk = rustix::fs::fstatvfs(&*self.file);
+        let free = disk.map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+        let room = free.saturating_sub(leave);
+        if leave > 0 && end - from > room {
+            let left = format!("{free} bytes are free, and {leave} must stay so");
+            let source = io::Error::new(io::ErrorKind::StorageFull, left);
+            return Err(self.error(DeviceOperation::Write, from, source));
+        }
+        let step = from.clamp(PREALLOCATE_BYTES_MIN, PREALLOCATE_BYTES_MAX);
+        let share = room / PREALLOCATE_SHARE;
+        let step = step.min(share - share % u64::from(self.options.alignment));
+        let target = end.max(from + step);
+        self.allocated = if self.preallocate { target } else { end };
+        if !self.preallocate {
+            return Ok(());
+        }
+        let length = target - from;
+        let flags = FallocateFlags::empty();
+        if rustix::fs::fallocate(&*self.file, flags, from, length).is_err() {
             // There is no room for the step, or the file system has no fallocate. If it matters, a
-            // write will fail and report it.
-            Err(_) => self.preallocate = false,
+            // write will fail and report it. ext4 keeps what it could allocate, so that goes back.
+            self.preallocate = false;
+            self.allocated = end;
+            let cut = self.file.set_len(from);
+            cut.map_err(|source| self.error(DeviceOperation::Write, from, source))?;
         }
+        Ok(())
     }
 
     fn finish(&self, done: crate::ring::RingDone) -> Result<WriteDone, EngineError> {
@@ -300,7 +326,7 @@ impl Device for FileDevice {
 
     fn submit(&mut self, offset: u64, buffer: Buffer) -> Result<Option<WriteDone>, EngineError> {
         may_block();
-        self.allocate(offset + buffer.len() as u64);
+        self.allocate(offset + buffer.len() as u64)?;
         let Some(ring) = self.ring.as_mut() else {
             let begin = Instant::now();
             let write = self.file.write_all_at(&buffer, offset);
@@ -335,7 +361,7 @@ impl Device for FileDevice {
 
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
         may_block();
-        self.allocate(offset + bytes.len() as u64);
+        self.allocate(offset + bytes.len() as u64)?;
         let mut at = offset;
         // The bytes go through memory that is aligned for direct writes. Each chunk is a multiple
         // of the block.

@@ -94,6 +94,14 @@ pub enum ImageError {
         /// Where in the file.
         offset: u64,
     },
+    /// A file in the directory of a snapshot is not what was written there.
+    #[error("read {path}: {what}")]
+    SnapshotFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
     /// A pattern is not a valid glob.
     #[error("pattern {pattern}: {source}")]
     Pattern {
@@ -188,7 +196,8 @@ impl ImageError {
             Self::Missing { .. }
             | Self::FileChecksum { .. }
             | Self::SnapshotLost { .. }
-            | Self::SnapshotPage { .. } => true,
+            | Self::SnapshotPage { .. }
+            | Self::SnapshotFile { .. } => true,
             Self::Read { source, .. } | Self::Engine(source) => source.is_damage(),
             _ => false,
         }
@@ -239,7 +248,7 @@ impl ImageError {
         let text = match self {
             Self::Read { source, .. } | Self::Engine(source) => return source.hint(),
             Self::Missing { .. } | Self::FileChecksum { .. } => "Verify the set to see all damage.",
-            Self::SnapshotLost { .. } | Self::SnapshotPage { .. } => {
+            Self::SnapshotLost { .. } | Self::SnapshotPage { .. } | Self::SnapshotFile { .. } => {
                 "Drop the snapshot and make a new one."
             }
             Self::Shrunk { .. } => "Compare with a directory that nobody writes to.",

@@ -6,11 +6,12 @@ use std::time::Instant;
 use windlass_engine::{Cancel, Progress};
 
 use crate::error::SnapshotError;
-use crate::image;
 use crate::maker::Maker;
+use crate::method::Method;
 use crate::place::Reserved;
 use crate::record::{Record, Source, State, Step};
 use crate::snapshot::Snapshot;
+use crate::{hook, image};
 
 /// A snapshot that was just made.
 #[derive(Debug)]
@@ -54,8 +55,11 @@ fn record(
     let made = maker.make(directory, progress, cancel)?;
     cancel.check()?;
     progress.set_phase("publishing");
-    let files = made.files.as_ref();
-    let files_crc32c = files.map(|files| image::write_list(directory, files));
+    let files_crc32c = match (&made.files, maker.method()) {
+        (Some(files), _) => Some(image::write_list(directory, files)?),
+        (None, Method::Hook) => hook::Document::checksum(&directory.join(hook::CONTENT))?,
+        (None, _) => None,
+    };
     let record = Record {
         name: reserved.name().to_string(),
         id: uuid::Uuid::new_v4().simple().to_string(),
@@ -70,7 +74,7 @@ fn record(
         state: State::Kept,
         steps: Step::of_phases(progress.phase_times()),
         facts: made.facts,
-        files_crc32c: files_crc32c.transpose()?,
+        files_crc32c,
     };
     Ok((record, made.warnings))
 }

@@ -356,7 +356,7 @@ impl SnapshotError {
             Self::Engine(error) => error.is_damage(),
             Self::Image(error) => error.is_damage(),
             Self::Postgres(error) => error.is_damage(),
-            Self::Hook(HookError::Image(error)) => error.is_damage(),
+            Self::Hook(error) => error.is_damage(),
             Self::Sqlite(error) => matches!(error, SqliteError::Facts { .. }),
             _ => false,
         }

@@ -56,6 +56,7 @@ pub use limits::HookLimits;
 pub use loading::{check_modules, depending, is_active, memory_of};
 pub use maker::PostgresHook;
 pub use orphans::{Orphans, missed};
-pub(crate) use record::CONTENT;
+pub(crate) use record::{CONTENT, Document};
 pub use remove::remove;
+pub(crate) use state::state_of;
 pub use state::{HookState, give_up, state};

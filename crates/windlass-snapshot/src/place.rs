@@ -63,7 +63,7 @@ pub enum Entry {
         /// Where it should be.
         path: PathBuf,
     },
-    /// One whose record cannot be read.
+    /// One that cannot be read: its record, or what that says of the rest.
     Unreadable {
         /// Its name.
         name: SnapshotName,
@@ -391,7 +391,12 @@ impl Place {
             return Ok(Entry::Missing { name, path });
         };
         Ok(match Record::read(&path) {
-            Ok(Some(record)) => Entry::Snapshot(Box::new(Snapshot::new(path, record))),
+            Ok(Some(record)) => match Snapshot::new(path.clone(), record) {
+                Ok(snapshot) => Entry::Snapshot(Box::new(snapshot)),
+                // It was dropped meanwhile.
+                Err(_) if !directory::is_complete(&path) => Entry::Unfinished { name, path },
+                Err(error) => Entry::Unreadable { name, path, error },
+            },
             Ok(None) => Entry::Unfinished { name, path },
             Err(error) => Entry::Unreadable { name, path, error },
         })
@@ -431,7 +436,7 @@ impl Reserved {
     pub(crate) fn complete(self, record: Record) -> Result<Snapshot, SnapshotError> {
         directory::sync(self.directory.path())?;
         record.write(self.directory.path())?;
-        Ok(Snapshot::new(self.directory.path().to_owned(), record))
+        Snapshot::new(self.directory.path().to_owned(), record)
     }
 
     /// Gives the name back, and removes what was made.

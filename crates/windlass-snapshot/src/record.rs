@@ -60,7 +60,8 @@ pub struct Record {
     pub steps: Vec<Step>,
     /// What is known about the database in it, as a set keeps it.
     pub facts: Facts,
-    /// The checksum of the list of its files; none if it is a set.
+    /// The checksum of the list of its files, or of what the hook's controller wrote; none if it is
+    /// a set.
     #[serde(default)]
     pub files_crc32c: Option<u32>,
 }

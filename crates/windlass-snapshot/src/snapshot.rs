@@ -37,20 +37,27 @@ pub enum Content {
 }
 
 impl Snapshot {
-    pub(crate) fn new(path: PathBuf, mut record: Record) -> Self {
-        if record.method == Method::Hook {
+    /// One with this record. Fails if what the record says of the rest is not so.
+    pub(crate) fn new(path: PathBuf, record: Record) -> Result<Self, SnapshotError> {
+        let mut snapshot = Self { path, record };
+        if snapshot.record.method == Method::Hook {
             // The memory knows whether it was lost since, and not the record.
-            record.state = match hook::state(&path.join(hook::CONTENT)) {
+            snapshot.record.state = match snapshot.hook_state() {
                 Ok(hook::HookState { lost: None, .. }) => State::Kept,
                 Ok(hook::HookState {
                     lost: Some(why), ..
                 }) => State::Lost { why },
+                Err(error) if error.is_damage() => return Err(error.into()),
                 Err(error) => State::Lost {
                     why: error.to_string(),
                 },
             };
         }
-        Self { path, record }
+        Ok(snapshot)
+    }
+
+    fn hook_state(&self) -> Result<hook::HookState, hook::HookError> {
+        hook::state_of(&self.path.join(hook::CONTENT), self.record.files_crc32c)
     }
 
     /// The snapshot in this directory.
@@ -58,7 +65,7 @@ impl Snapshot {
         match Record::read(directory)? {
             Some(record) => {
                 let path = directory.canonicalize().doing("find", directory)?;
-                Ok(Self::new(path, record))
+                Self::new(path, record)
             }
             None => Err(SnapshotError::NotASnapshot {
                 path: directory.to_owned(),
@@ -98,14 +105,14 @@ impl Snapshot {
         if self.record.method != Method::Hook {
             return Ok(own);
         }
-        let state = hook::state(&self.path.join(hook::CONTENT))?;
+        let state = self.hook_state()?;
         Ok(own.saturating_add(state.pages_bytes))
     }
 
     /// What the hook knows about it; `None` if it was made in another way.
     pub fn growth(&self) -> Option<hook::HookState> {
         let is_hook = self.record.method == Method::Hook;
-        is_hook.then(|| hook::state(&self.path.join(hook::CONTENT)).ok())?
+        is_hook.then(|| self.hook_state().ok())?
     }
 
     /// Keeps it from being dropped as long as the result lives.
@@ -141,7 +148,9 @@ impl Snapshot {
             }
             Method::Hook => {
                 let hold = self.hold()?;
-                let image = Box::new(hook::HookImage::open(&self.path.join(hook::CONTENT))?);
+                let content = self.path.join(hook::CONTENT);
+                let image = hook::HookImage::open_of(&content, self.record.files_crc32c)?;
+                let image = Box::new(image);
                 Ok(Content::Files(Arc::new(Held { image, _hold: hold })))
             }
         }

@@ -56,7 +56,13 @@ impl Target {
     ) -> Result<Self, SnapshotError> {
         let image = image_of(snapshot)?;
         let hooked = match snapshot.record().method {
-            Method::Hook => Some(HookImage::open(&snapshot.path().join(hook::CONTENT))?),
+            Method::Hook => {
+                let content = snapshot.path().join(hook::CONTENT);
+                Some(HookImage::open_of(
+                    &content,
+                    snapshot.record().files_crc32c,
+                )?)
+            }
             _ => None,
         };
         let mut target = Self {

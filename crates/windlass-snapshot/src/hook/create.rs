@@ -28,7 +28,7 @@ use super::locked::Locked;
 use super::orphans::{self, Orphans};
 use super::pauses::Pauses;
 use super::publishing::{Window, publish_at_once, publish_in_pause};
-use super::record::{Document, make_copied};
+use super::record::{Document, make_copied, sum_copies};
 use super::remove::{finish, take_out};
 use super::state::why_lost;
 use super::store::PreservedPages;
@@ -316,15 +316,21 @@ pub(super) fn publish_document(
         return Err(HookError::Lost { why });
     }
     let mut document = Document::new(number, locked.control().inode()?, database)?;
-    let (table, kept) = taken.table();
+    let (mut table, kept) = taken.table();
     document.kept = kept;
     document.links = links.directories();
     document.graves = links.graves();
     document.durable = Durable::of(snapshot);
-    links.list_places()?;
-    if let Some(home) = request.home {
-        homes::note(locked.control().data(), home)?;
-    }
+    std::thread::scope(|scope| {
+        // A segment of the log takes some milliseconds.
+        let summing = scope.spawn(|| sum_copies(directory, &mut table, &document.kept));
+        let noted = links.list_places().and_then(|()| match request.home {
+            Some(home) => homes::note(locked.control().data(), home),
+            None => Ok(()),
+        });
+        let summed = summing.join();
+        noted.and(summed.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })?;
     document.write(directory, &table)?;
     if request.durable {
         request.progress.set_phase("making it durable");

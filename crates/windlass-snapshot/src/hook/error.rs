@@ -126,6 +126,14 @@ pub enum HookError {
         /// What is wrong.
         what: String,
     },
+    /// A file of the snapshot is not what was written.
+    #[error("read {path}: {what}", path = path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
     /// A file cannot be read, written or removed.
     #[error("{doing} {path}: {source}", path = path.display())]
     Io {
@@ -151,6 +159,22 @@ impl HookError {
             doing,
             path,
             source,
+        }
+    }
+
+    pub(crate) fn damaged(path: &Path, what: impl Into<String>) -> Self {
+        Self::Damaged {
+            path: path.into(),
+            what: what.into(),
+        }
+    }
+
+    /// Whether bytes of a snapshot are not what they were.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            Self::Damaged { .. } => true,
+            Self::Image(error) => error.is_damage(),
+            _ => false,
         }
     }
 }

@@ -19,6 +19,7 @@ use std::sync::{Arc, OnceLock};
 
 use quick_cache::sync::Cache;
 use windlass_engine::media::{FileEntry, FileNo, FileTable, fitted};
+use windlass_engine::open_regular;
 use windlass_image::layout::hook::{FileKey, Found, Reading, find};
 use windlass_image::{Image, ImageError};
 use windlass_postgres::DatabaseFacts;
@@ -27,7 +28,7 @@ use super::control::{Control, Patience, key_of};
 use super::error::HookError;
 use super::examined::examine_open;
 use super::graves;
-use super::record::{Document, Kept, copied};
+use super::record::{Document, Kept, copied, is_damage, sum_of};
 use super::remove::{control_of, why_gone};
 use super::seen::Seen;
 use super::state::why_lost;
@@ -57,8 +58,14 @@ pub struct HookImage {
 impl HookImage {
     /// Opens the snapshot in a directory.
     pub fn open(directory: &Path) -> Result<Self, HookError> {
+        Self::open_of(directory, None)
+    }
+
+    /// The same, if the record of the snapshot has this checksum of its document. Every copy is
+    /// checked at once: a server that finds a damaged one would say something else.
+    pub(crate) fn open_of(directory: &Path, recorded: Option<u32>) -> Result<Self, HookError> {
         let lost = |why: &str| HookError::Lost { why: why.into() };
-        let document = Document::read(directory)?;
+        let document = Document::read_of(directory, recorded)?;
         let document = document.ok_or_else(|| lost("it was never completed"))?;
         let control = control_of(&document)?;
         let control = control.ok_or_else(|| lost(&why_gone(&document)))?;
@@ -70,7 +77,7 @@ impl HookImage {
         let positions = files.0.iter().zip(0..).map(|(entry, at)| (entry.file, at));
         let mut positions: Vec<_> = positions.collect();
         positions.sort_unstable();
-        Ok(Self {
+        let image = Self {
             directory: directory.into(),
             document,
             files,
@@ -79,7 +86,13 @@ impl HookImage {
             control,
             store: OnceLock::new(),
             open: Cache::new(OPEN_FILES_MAX),
-        })
+        };
+        for (position, kept) in image.document.kept.iter().enumerate() {
+            if *kept == Kept::Copied {
+                image.file(position)?;
+            }
+        }
+        Ok(image)
     }
 
     /// What the files are.
@@ -156,18 +169,47 @@ impl HookImage {
     }
 
     fn file(&self, position: usize) -> Result<Arc<File>, ImageError> {
-        let opened = self.open.get_or_insert_with(&position, || {
+        self.open.get_or_insert_with(&position, || {
             let file = match self.document.kept[position] {
                 Kept::Named {
                     device,
                     inode,
                     born,
                 } => self.open_named(position, FileKey { device, inode }, born),
+                Kept::Copied => return self.open_copied(position).map(Arc::new),
                 _ => File::open(self.path(position)),
             };
             file.map(Arc::new)
-        });
-        opened.map_err(|source| self.fault("open", position, source))
+                .map_err(|source| self.fault("open", position, source))
+        })
+    }
+
+    /// Opens a copy, and checks it. One of an older version of Windlass has no checksum.
+    fn open_copied(&self, position: usize) -> Result<File, ImageError> {
+        let (entry, path) = (&self.files.0[position], self.path(position));
+        let damaged = |what: String| ImageError::SnapshotFile {
+            path: path.clone(),
+            what,
+        };
+        let fault = |error: io::Error| match is_damage(&error) {
+            true => damaged(error.to_string()),
+            false => self.fault("read", position, error),
+        };
+        let file = match open_regular(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(damaged("it is not there".to_owned()));
+            }
+            opened => opened.map_err(fault)?,
+        };
+        let length = file.metadata().map_err(fault)?.len();
+        if length < entry.bytes {
+            return Err(damaged(format!("it ends after {length} bytes")));
+        }
+        let is_summed = entry.flags.crc_known;
+        if is_summed && sum_of(&file).map_err(fault)? != (entry.crc32c, entry.bytes) {
+            return Err(damaged("its checksum is wrong".to_owned()));
+        }
+        Ok(file)
     }
 
     fn fault(&self, operation: &'static str, position: usize, source: io::Error) -> ImageError {

@@ -3,14 +3,21 @@
 //!   hook.json   the document      files   the file table      copied/N   small files, by number
 //!
 //! The document is written last. A directory without it is what a killed creation left.
+//!
+//!   record --> checksum of hook.json --> checksum of files --> checksum of each copied/N
+//!
+//! So nothing of another snapshot is taken for that of this one. The document ends with its own
+//! checksum, for whoever has no record. Older versions of Windlass wrote none of these.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use windlass_engine::durable;
-use windlass_engine::media::{FileEntry, FileNo, FileTable};
+use windlass_engine::media::{FileEntry, FileNo, FileTable, crc32c, crc32c_zeros_after};
+use windlass_engine::{durable, read_regular_at_most};
 use windlass_image::layout::hook::FileKey;
 use windlass_postgres::DatabaseFacts;
 
@@ -31,6 +38,13 @@ const BYTES_MAX: u64 = 1 << 30;
 const HEAD_BYTES: u64 = 64 << 10;
 /// What comes after it. No text has this inside: a quote in a text has a backslash before it.
 const HEAD_END: &[u8] = b",\"links\":";
+/// What stands before and after the checksum of all before it, which is the document's last key.
+const SUM: &[u8] = b",\"crc32c\":\"";
+const SUM_END: &[u8] = b"\"}";
+/// With its eight digits.
+const SUM_BYTES: usize = SUM.len() + 8 + SUM_END.len();
+/// Bytes that are summed up at a time.
+const SUMMED_BYTES: usize = 64 << 10;
 
 /// Where the bytes of a file are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,6 +133,9 @@ pub(crate) struct Document {
     /// How it is found after a power cut, if it is durable.
     #[serde(default)]
     pub(crate) durable: Option<Durable>,
+    /// The checksum of the table. Older versions of Windlass wrote none.
+    #[serde(default)]
+    files_crc32c: Option<u32>,
 }
 
 /// The beginning of the document: which memory the snapshot is in.
@@ -181,42 +198,80 @@ impl Document {
             kept: Vec::new(),
             database,
             durable: None,
+            files_crc32c: None,
         })
     }
 
     /// Writes the table, and then the document. The document is durable: after a power cut it says
     /// what is left to be removed.
-    pub(crate) fn write(&self, directory: &Path, table: &FileTable) -> Result<(), HookError> {
+    pub(crate) fn write(&mut self, directory: &Path, table: &FileTable) -> Result<(), HookError> {
         let fault = |what: String| HookError::Document {
             path: directory.into(),
             what,
         };
         let bytes = table.encode().map_err(|error| fault(error.to_string()))?;
+        self.files_crc32c = Some(crc32c(&bytes));
         write(&directory.join(TABLE), &bytes)?;
-        let bytes = serde_json::to_vec(self).map_err(|error| fault(error.to_string()))?;
+        let mut bytes = serde_json::to_vec(&*self).map_err(|error| fault(error.to_string()))?;
+        // One more key comes behind the last.
+        bytes.pop();
+        let digits = format!("{:08x}", crc32c(&bytes));
+        for part in [SUM, digits.as_bytes(), SUM_END] {
+            bytes.extend_from_slice(part);
+        }
         let path = directory.join(DOCUMENT);
         durable::write(&path, &bytes, PRIVATE_MODE).doing("write", &path)
     }
 
     /// Reads the document; `None` if the directory has none.
     pub(crate) fn read(directory: &Path) -> Result<Option<Self>, HookError> {
+        Self::read_of(directory, None)
+    }
+
+    /// The same, if the record of the snapshot has this checksum of the document.
+    pub(crate) fn read_of(
+        directory: &Path,
+        recorded: Option<u32>,
+    ) -> Result<Option<Self>, HookError> {
         let path = directory.join(DOCUMENT);
+        let damaged = |what: &str| HookError::damaged(&path, what);
         let bytes = match read(&path) {
-            Err(HookError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(None);
+            Err(HookError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                return match recorded {
+                    Some(_) => Err(damaged("it is not there")),
+                    None => Ok(None),
+                };
             }
             bytes => bytes?,
         };
-        let fault = |what: String| HookError::Document {
-            path: path.clone(),
-            what,
-        };
-        let found: Self =
-            serde_json::from_slice(&bytes).map_err(|error| fault(error.to_string()))?;
-        match found.version == VERSION && found.page_bytes.is_power_of_two() {
-            true => Ok(Some(found)),
-            false => Err(fault(format!("it has version {}", found.version))),
+        let sum = sum_at_end(&bytes);
+        if sum.is_some_and(|sum| sum != crc32c(&bytes[..bytes.len() - SUM_BYTES])) {
+            return Err(damaged("its checksum is wrong"));
         }
+        if recorded.is_some() && sum != recorded {
+            return Err(damaged("its checksum is not the one in the record"));
+        }
+        let found: Self =
+            serde_json::from_slice(&bytes).map_err(|error| damaged(&error.to_string()))?;
+        let has_known = found.version == VERSION && found.page_bytes.is_power_of_two();
+        match has_known {
+            true => Ok(Some(found)),
+            false => Err(HookError::Document {
+                what: format!("it has version {}", found.version),
+                path,
+            }),
+        }
+    }
+
+    /// The checksum at the end of the document in a directory, for the record.
+    pub(crate) fn checksum(directory: &Path) -> Result<Option<u32>, HookError> {
+        let path = directory.join(DOCUMENT);
+        let file = File::open(&path).doing("open", &path)?;
+        let bytes = file.metadata().doing("examine", &path)?.len();
+        let mut end = [0; SUM_BYTES];
+        let read = file.read_exact_at(&mut end, bytes.saturating_sub(SUM_BYTES as u64));
+        read.doing("read", &path)?;
+        Ok(sum_at_end(&end))
     }
 
     /// The first of some files, by its name in the data directory. `None` if the snapshot in this
@@ -244,16 +299,62 @@ impl Document {
     /// Reads the table.
     pub(crate) fn table(&self, directory: &Path) -> Result<FileTable, HookError> {
         let path = directory.join(TABLE);
-        let table = FileTable::decode(&read(&path)?);
-        let fault = |what: String| HookError::Document {
-            path: path.clone(),
-            what,
+        let damaged = |what: &str| HookError::damaged(&path, what);
+        let bytes = match read(&path) {
+            Err(HookError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                return Err(damaged("it is not there"));
+            }
+            bytes => bytes?,
         };
-        let table = table.map_err(|error| fault(error.to_string()))?;
+        if self.files_crc32c.is_some_and(|sum| sum != crc32c(&bytes)) {
+            return Err(damaged("its checksum is wrong"));
+        }
+        let table = FileTable::decode(&bytes);
+        let table = table.map_err(|error| damaged(&error.to_string()))?;
         match table.0.len() == self.kept.len() {
             true => Ok(table),
-            false => Err(fault("it lists other files than the document".into())),
+            false => Err(damaged("it lists other files than the document")),
         }
+    }
+}
+
+/// The checksum at the end of a document; `None` if it ends as those of older versions.
+fn sum_at_end(bytes: &[u8]) -> Option<u32> {
+    let end: &[u8] = bytes.last_chunk::<SUM_BYTES>()?;
+    let digits = end.strip_prefix(SUM)?.strip_suffix(SUM_END)?;
+    u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+/// Notes the checksum of each copy in the table.
+pub(crate) fn sum_copies(
+    directory: &Path,
+    table: &mut FileTable,
+    kept: &[Kept],
+) -> Result<(), HookError> {
+    for (entry, kept) in table.0.iter_mut().zip(kept) {
+        if *kept == Kept::Copied {
+            let path = copied(directory, entry.file);
+            let summed = File::open(&path).and_then(|file| sum_of(&file));
+            entry.crc32c = summed.doing("read", &path)?.0;
+            entry.flags.crc_known = true;
+        }
+    }
+    Ok(())
+}
+
+/// The checksum of a file, and its length.
+pub(crate) fn sum_of(file: &File) -> std::io::Result<(u32, u64)> {
+    let mut buffer = vec![0; SUMMED_BYTES];
+    let (mut sum, mut at) = (0_u32, 0_u64);
+    loop {
+        let count = match file.read_at(&mut buffer, at) {
+            Ok(0) => return Ok((sum, at)),
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        sum = crc32c_zeros_after(sum, count as u64) ^ crc32c(&buffer[..count]);
+        at += count as u64;
     }
 }
 
@@ -275,12 +376,29 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), HookError> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, HookError> {
-    let file = File::open(path).doing("open", path)?;
-    let mut bytes = Vec::new();
-    file.take(BYTES_MAX)
-        .read_to_end(&mut bytes)
-        .doing("read", path)?;
-    Ok(bytes)
+    let bytes = read_regular_at_most(path, BYTES_MAX);
+    bytes.map_err(|error| match is_damage(&error) {
+        true => HookError::damaged(path, error.to_string()),
+        false => HookError::io("read", path, error),
+    })
+}
+
+/// Whether the system cannot read what is there, however often it is asked.
+pub(crate) fn is_damage(error: &std::io::Error) -> bool {
+    let is_other = matches!(
+        error.kind(),
+        ErrorKind::InvalidInput | ErrorKind::InvalidData
+    );
+    let errno = Errno::from_io_error(error);
+    let errnos = [
+        Errno::IO,
+        Errno::BADMSG,
+        Errno::ISDIR,
+        Errno::NOTDIR,
+        Errno::LOOP,
+        Errno::NXIO,
+    ];
+    is_other || errno.is_some_and(|errno| errnos.contains(&errno))
 }
 
 /// Names the system's start.

@@ -33,6 +33,11 @@ pub struct HookState {
 
 /// The state of the snapshot in a directory.
 pub fn state(directory: &Path) -> Result<HookState, HookError> {
+    state_of(directory, None)
+}
+
+/// The same, if the record of the snapshot has this checksum of its document.
+pub(crate) fn state_of(directory: &Path, recorded: Option<u32>) -> Result<HookState, HookError> {
     let gone = |why: &str| HookState {
         lost: Some(why.into()),
         pages: 0,
@@ -41,7 +46,7 @@ pub fn state(directory: &Path) -> Result<HookState, HookError> {
         limits: HookLimits::default(),
         store_bytes: 0,
     };
-    let Some(document) = Document::read(directory)? else {
+    let Some(document) = Document::read_of(directory, recorded)? else {
         return Ok(gone("it was never completed"));
     };
     let Some(control) = control_of(&document)? else {

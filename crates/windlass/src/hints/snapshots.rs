@@ -63,6 +63,9 @@ pub fn hint(error: &SnapshotError) -> Option<String> {
         SnapshotError::Damaged { .. } | SnapshotError::Lost { .. } => {
             "The database itself is as it was. Drop the snapshot, and make another one."
         }
+        SnapshotError::Hook(_) if error.is_damage() => {
+            "The database itself is as it was. Drop the snapshot, and make another one."
+        }
         SnapshotError::Version { .. } => "Use the windlass that made it, or a newer one.",
         other => return of_states(other),
     };

@@ -86,6 +86,8 @@ mod snapshot_cluster_back;
 mod snapshot_cluster_images;
 mod snapshot_clusters;
 mod snapshot_cuts;
+mod snapshot_damage;
+mod snapshot_forged;
 mod snapshot_hook;
 mod snapshot_images;
 mod snapshot_kills;

@@ -9,17 +9,19 @@ use std::process::Command;
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, give_to_servers, stay_root};
 
 use crate::opening::Scratch;
+use crate::snapshot_forged::{forge_document, forge_record};
 use crate::snapshot_hook::{forget, library, run};
 
 const DIGEST: &str = "SELECT md5(string_agg(t::text, ',' ORDER BY i)) FROM t";
 
-struct Orphaned {
-    cluster: PrivateCluster,
-    scratch: Scratch,
+/// A server with the hook, whose snapshots somebody removes or damages.
+pub struct Orphaned {
+    pub cluster: PrivateCluster,
+    pub scratch: Scratch,
 }
 
 impl Orphaned {
-    fn new() -> Self {
+    pub fn new() -> Self {
         stay_root();
         let scratch = Scratch::new();
         let library = library(&scratch).display().to_string();
@@ -31,24 +33,24 @@ impl Orphaned {
         Self { cluster, scratch }
     }
 
-    fn home(&self) -> PathBuf {
+    pub fn home(&self) -> PathBuf {
         let mut name = self.cluster.data().file_name().unwrap().to_owned();
         name.push(".windlass-snapshots");
         self.cluster.data().with_file_name(name)
     }
 
-    fn snapshot(&self, code: i32, verb: &str, rest: &[&str]) -> String {
+    pub fn snapshot(&self, code: i32, verb: &str, rest: &[&str]) -> String {
         let conninfo = self.cluster.conninfo();
         let words = [&["snapshot", verb, &conninfo], rest].concat();
         run(&self.scratch, code, &words)
     }
 
-    fn create(&self, code: i32, name: &str) -> String {
+    pub fn create(&self, code: i32, name: &str) -> String {
         self.snapshot(code, "create", &[name, "--method", "hook"])
     }
 
     /// Every page changes.
-    fn write(&self) {
+    pub fn write(&self) {
         for sql in ["UPDATE t SET x = md5(x) || 'y'", "VACUUM t", "CHECKPOINT"] {
             self.cluster.sql("postgres", sql);
         }
@@ -69,11 +71,11 @@ impl Orphaned {
         listed
     }
 
-    fn rows(&self) -> String {
+    pub fn rows(&self) -> String {
         self.cluster.sql("postgres", DIGEST)
     }
 
-    fn assert_shows(&self, name: &str, rows: &str) {
+    pub fn assert_shows(&self, name: &str, rows: &str) {
         self.assert_image(&format!("{}@{name}", self.cluster.conninfo()), rows);
     }
 
@@ -101,7 +103,7 @@ impl Orphaned {
         paths.find(is_store).unwrap()
     }
 
-    fn links(&self) -> usize {
+    pub fn links(&self) -> usize {
         let links = self.cluster.data().join("pg_subtrans/windlass");
         let entries = std::fs::read_dir(links).into_iter().flatten();
         entries
@@ -123,7 +125,7 @@ impl Orphaned {
         (data, home)
     }
 
-    fn assert_nothing_left(&self) {
+    pub fn assert_nothing_left(&self) {
         assert!(!self.home().exists(), "{:?}", self.home());
         assert_eq!(self.links(), 0);
     }
@@ -295,12 +297,13 @@ fn a_directory_of_an_earlier_start_of_the_system_hides_no_removed_one() {
     }
     let old = source.home().join("old");
     copied(&source.home().join("one"), &old);
-    let path = old.join("hook/hook.json");
-    let document = std::fs::read_to_string(&path).unwrap();
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    let earlier = document.replacen(boot.trim(), "an earlier start", 1);
-    assert_ne!(earlier, document);
-    std::fs::write(&path, earlier).unwrap();
+    forge_document(&old, |document| {
+        let earlier = document.replacen(boot.trim(), "an earlier start", 1);
+        assert_ne!(earlier, document);
+        earlier
+    });
+    forge_record(&old, |record| record["name"] = "old".into());
     std::fs::remove_dir_all(source.home().join("two")).unwrap();
     source.assert_listed_as_gone(1);
     let made = source.create(3, "three");

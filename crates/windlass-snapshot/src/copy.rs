@@ -60,6 +60,23 @@ pub(crate) fn stripes(directory: &Path) -> Vec<PathBuf> {
     vec![directory.join(STRIPE)]
 }
 
+/// Fails if the set in a directory is that of another snapshot than these facts are of. What is
+/// wrong with one that cannot be opened, whoever reads it says.
+pub(crate) fn check_own(directory: &Path, facts: &Facts) -> Result<(), SnapshotError> {
+    let Ok(set) = OpenSet::open(&stripes(directory), METADATA_LIMIT_DEFAULT) else {
+        return Ok(());
+    };
+    let found = &set.description().facts;
+    // No two are begun and ended in the same nanoseconds.
+    match (&found.started, &found.finished) == (&facts.started, &facts.finished) {
+        true => Ok(()),
+        false => Err(SnapshotError::Damaged {
+            path: directory.join(STRIPE),
+            what: "it is the set of another snapshot",
+        }),
+    }
+}
+
 /// The names of warnings, and their words.
 pub(crate) fn sqlite_warnings(warnings: &[Warning]) -> Vec<(String, String)> {
     let named = |one: &Warning| (one.name().to_owned(), one.to_string());

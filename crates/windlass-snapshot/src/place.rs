@@ -391,7 +391,7 @@ impl Place {
             return Ok(Entry::Missing { name, path });
         };
         Ok(match Record::read(&path) {
-            Ok(Some(record)) => match Snapshot::new(path.clone(), record) {
+            Ok(Some(record)) => match Snapshot::new(path.clone(), record, name.as_str()) {
                 Ok(snapshot) => Entry::Snapshot(Box::new(snapshot)),
                 // It was dropped meanwhile.
                 Err(_) if !directory::is_complete(&path) => Entry::Unfinished { name, path },
@@ -436,7 +436,8 @@ impl Reserved {
     pub(crate) fn complete(self, record: Record) -> Result<Snapshot, SnapshotError> {
         directory::sync(self.directory.path())?;
         record.write(self.directory.path())?;
-        Snapshot::new(self.directory.path().to_owned(), record)
+        let path = self.directory.path().to_owned();
+        Snapshot::new(path, record, self.name.as_str())
     }
 
     /// Gives the name back, and removes what was made.

@@ -1,5 +1,6 @@
 //! A snapshot that exists: its directory and its record, and how it is read.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::hook;
 use crate::image;
 use crate::method::Method;
 use crate::overwritten::UndoState;
-use crate::record::{Record, State};
+use crate::record::{RECORD, Record, State};
 use crate::{copy, usage};
 
 /// A snapshot.
@@ -37,8 +38,14 @@ pub enum Content {
 }
 
 impl Snapshot {
-    /// One with this record. Fails if what the record says of the rest is not so.
-    pub(crate) fn new(path: PathBuf, record: Record) -> Result<Self, SnapshotError> {
+    /// One of this name with this record. Fails if what the record says of the rest is not so.
+    pub(crate) fn new(path: PathBuf, record: Record, name: &str) -> Result<Self, SnapshotError> {
+        if record.name != name {
+            return Err(SnapshotError::Damaged {
+                path: path.join(RECORD),
+                what: "it is the record of another snapshot",
+            });
+        }
         let mut snapshot = Self { path, record };
         if snapshot.record.method == Method::Hook {
             // The memory knows whether it was lost since, and not the record.
@@ -65,7 +72,9 @@ impl Snapshot {
         match Record::read(directory)? {
             Some(record) => {
                 let path = directory.canonicalize().doing("find", directory)?;
-                Self::new(path, record)
+                let name = path.file_name().and_then(OsStr::to_str);
+                let name = name.unwrap_or_default().to_owned();
+                Self::new(path, record, &name)
             }
             None => Err(SnapshotError::NotASnapshot {
                 path: directory.to_owned(),
@@ -139,7 +148,10 @@ impl Snapshot {
             });
         }
         match self.record.method {
-            Method::Copy => Ok(Content::Set(copy::stripes(&self.path))),
+            Method::Copy => {
+                copy::check_own(&self.path, &self.record.facts)?;
+                Ok(Content::Set(copy::stripes(&self.path)))
+            }
             Method::Clone => {
                 let hold = self.hold()?;
                 let image = image::open(&self.path, &self.record)?;

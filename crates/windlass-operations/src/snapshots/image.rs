@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use windlass_engine::media::{Facts, FileTable};
 use windlass_image::Image;
-use windlass_snapshot::{Content, Snapshot};
+use windlass_snapshot::{Content, Method, Snapshot};
 
 use crate::caller::Caller;
 use crate::error::OperationError;
@@ -32,6 +32,9 @@ impl SnapshotImage {
         let Some(snapshot) = super::find_named(caller, word, configured)? else {
             return Ok(None);
         };
+        if snapshot.record().method == Method::Copy {
+            return Ok(None);
+        }
         match snapshot.content()? {
             Content::Files(image) => Ok(Some(Self { snapshot, image })),
             Content::Set(_) => Ok(None),

@@ -1,13 +1,17 @@
-//! Files in the directories of snapshots by the hook are changed, exchanged, cut and removed: nobody
-//! is shown another moment.
+//! Files in the directories of snapshots are changed, exchanged, cut and removed: nobody is shown
+//! another moment.
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use windlass_testkit::sqlite::CommitLedger;
 
 use crate::snapshot_forged::forge_older;
 use crate::snapshot_hook::run;
 use crate::snapshot_orphans::Orphaned;
+use crate::snapshots::ledger;
+use crate::support::*;
 
 /// Whoever reads a snapshot learns that it is damaged, and what to do.
 fn assert_refused(source: &Orphaned, name: &str, other: &str, what: &str) {
@@ -96,4 +100,100 @@ fn no_changed_file_of_a_snapshot_by_the_hook_shows_another_moment() {
         source.snapshot(0, "drop", &[name]);
     }
     source.assert_nothing_left();
+}
+
+/// A database of SQLite with snapshots by the method copy, each after 20 transactions more.
+struct Copies {
+    place: tempfile::TempDir,
+    ledger: CommitLedger,
+}
+
+impl Copies {
+    fn new(names: &[&str]) -> Self {
+        let place = tempfile::tempdir_in("/var/tmp").unwrap();
+        let copies = Self {
+            ledger: ledger(place.path()),
+            place,
+        };
+        for (name, last) in names.iter().zip((20..).step_by(20)) {
+            let database = copies.database();
+            let create = ["snapshot", "create", &database, *name];
+            copies.said(0, &[&create[..], &["--method", "copy"]].concat());
+            copies.ledger.commit(last + 1, last + 20);
+        }
+        copies
+    }
+
+    fn database(&self) -> String {
+        self.ledger.path.to_str().unwrap().to_owned()
+    }
+
+    fn word(&self, name: &str) -> String {
+        format!("{}@{name}", self.database())
+    }
+
+    /// A file in the directory of a snapshot.
+    fn file(&self, path: &str) -> PathBuf {
+        let home = self.place.path().join("shop.db.windlass-snapshots");
+        home.join(path)
+    }
+
+    fn said(&self, code: i32, words: &[&str]) -> String {
+        let output = windlass(words);
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+        said
+    }
+
+    /// Exchanges a file of one snapshot with that of another one.
+    fn exchange(&self, name: &str) {
+        let [one, two] = ["one", "two"].map(|snapshot| self.file(snapshot).join(name));
+        let aside = self.place.path().join("aside");
+        std::fs::rename(&one, &aside).unwrap();
+        std::fs::rename(&two, &one).unwrap();
+        std::fs::rename(&aside, &two).unwrap();
+    }
+
+    fn assert_refused(&self, name: &str) {
+        let (word, into) = (self.word(name), self.place.path().join("into"));
+        let into = into.to_str().unwrap();
+        for words in [
+            &["open", "--quiet", &word, "--", "true"][..],
+            &["verify", &word],
+            &["restore", &word, "--into", into],
+            &["backup", &word, "--to", into],
+            &["snapshot", "revert", &word, "--yes"],
+        ] {
+            let said = self.said(4, words);
+            assert!(
+                said.contains("Drop the snapshot, and make another one"),
+                "{said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_belongs_to_another_snapshot_is_not_taken_for_that_of_this_one() {
+    let copies = Copies::new(&["one", "two"]);
+    let database = copies.database();
+    let list = ["snapshot", "list", &database];
+    for (name, code) in [("snapshot.windlass", 0), ("record", 4)] {
+        copies.exchange(name);
+        for snapshot in ["one", "two"] {
+            copies.assert_refused(snapshot);
+        }
+        copies.said(code, &list);
+        copies.exchange(name);
+        copies.said(0, &list);
+    }
+    assert_eq!(copies.ledger.check(&copies.ledger.path), 60);
+    let word = copies.word("one");
+    copies.said(0, &["snapshot", "revert", &word, "--yes"]);
+    assert_eq!(copies.ledger.check(&copies.ledger.path), 20);
+    copies.exchange("record");
+    for name in ["one", "two"] {
+        copies.said(0, &["snapshot", "drop", &database, name]);
+    }
+    assert!(!copies.file("").exists());
 }

@@ -9,7 +9,7 @@
 //! Invariants
 //! - Nothing is removed from a directory without the mark.
 //! - The record goes first, durably. What is left then is no snapshot, and can be removed by
-//!   whoever finds it.
+//!   whoever finds it, damaged or not.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Write;
@@ -22,7 +22,8 @@ use windlass_engine::{durable, read_regular_at_most};
 
 use crate::error::{Doing, SnapshotError};
 use crate::hook;
-use crate::record::RECORD;
+use crate::method::Method;
+use crate::record::{RECORD, Record};
 
 /// The file that makes a directory ours.
 const MARK: &str = "windlass-snapshot";
@@ -94,6 +95,17 @@ impl Locked {
     /// The directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Removes what does not say, or says wrongly, which snapshot of a server this one is. True if
+    /// the server may have it all the same.
+    pub(crate) fn disbelieve(&self) -> Result<bool, SnapshotError> {
+        let content = self.path.join(hook::CONTENT);
+        let record = Record::read(&self.path).ok().flatten();
+        let record = record.filter(|record| record.method == Method::Hook);
+        let is_missed = record.is_some() && !hook::Document::is_in(&content);
+        let recorded = record.and_then(|record| record.files_crc32c);
+        Ok(hook::Document::disbelieve(&content, recorded)? || is_missed)
     }
 
     /// Ends the snapshot: the record goes, durably.

@@ -55,6 +55,7 @@ pub(crate) use keeper::Keeper;
 pub use limits::HookLimits;
 pub use loading::{check_modules, depending, is_active, memory_of};
 pub use maker::PostgresHook;
+pub(crate) use orphans::take_out_missing;
 pub use orphans::{Orphans, missed};
 pub(crate) use record::{CONTENT, Document};
 pub use remove::remove;

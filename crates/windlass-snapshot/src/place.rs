@@ -25,6 +25,7 @@ use windlass_engine::durable;
 
 use crate::directory::{self, Locked};
 use crate::error::{Doing, SnapshotError};
+use crate::hook;
 use crate::name::SnapshotName;
 use crate::record::Record;
 use crate::snapshot::Snapshot;
@@ -198,7 +199,7 @@ impl Place {
         elsewhere: Option<&Path>,
         removed: &mut dyn FnMut(&Path),
     ) -> Result<Reserved, SnapshotError> {
-        self.clean(removed)?;
+        self.clean(self, removed)?;
         let link = self.path(name);
         let path = match elsewhere {
             Some(elsewhere) => {
@@ -266,19 +267,19 @@ impl Place {
         let lock = self.make()?;
         let link = self.path(name);
         let is_known = self.has_own(name) || pending(&link).is_symlink();
-        let gone = self
-            .clean(removed)
-            .and_then(|()| match is_known && !self.has_own(name) {
-                // It was what a killed process left.
-                true => Ok(()),
-                false => self.remove_alone(name),
-            });
+        let gone =
+            self.clean(today, removed)
+                .and_then(|()| match is_known && !self.has_own(name) {
+                    // It was what a killed process left.
+                    true => Ok(()),
+                    false => self.remove_alone(today, name),
+                });
         today.leave(self);
         drop(lock);
         gone
     }
 
-    fn remove_alone(&self, name: &SnapshotName) -> Result<(), SnapshotError> {
+    fn remove_alone(&self, today: &Self, name: &SnapshotName) -> Result<(), SnapshotError> {
         let link = self.path(name);
         match self.entry_if_there(name)? {
             None => Err(self.unknown(name)),
@@ -291,26 +292,30 @@ impl Place {
                     return Err(SnapshotError::NeededToUndo { path });
                 }
                 let directory = Locked::alone(&path)?.ok_or(SnapshotError::InUse { path })?;
-                self.end(directory, &link)
+                self.end(today, directory, &link)
             }
         }
     }
 
-    /// Removes a directory and its entry. Killed in between, it is finished by the next: a link is
-    /// pending until the directory is gone.
-    fn end(&self, directory: Locked, entry: &Path) -> Result<(), SnapshotError> {
+    /// Removes a directory and its entry, for the database with the place of today. Killed in
+    /// between, it is finished by the next: a link is pending until the directory is gone.
+    fn end(&self, today: &Self, directory: Locked, entry: &Path) -> Result<(), SnapshotError> {
+        let is_unknown = directory.disbelieve()?;
         directory.unmake()?;
-        if !entry.is_symlink() {
-            directory.empty()?;
-            return directory.remove();
-        }
-        let pending = pending(entry);
-        if pending != entry {
-            durable::rename(entry, &pending).doing("rename", entry)?;
+        let link = entry.is_symlink().then(|| pending(entry));
+        if let Some(pending) = link.as_ref().filter(|pending| *pending != entry) {
+            durable::rename(entry, pending).doing("rename", entry)?;
         }
         directory.empty()?;
         directory.remove()?;
-        self.remove_link(&pending)
+        if let Some(pending) = link {
+            self.remove_link(&pending)?;
+        }
+        if is_unknown {
+            // The snapshot is gone. What the server cannot give up now, the next creation takes.
+            hook::take_out_missing(&today.database(), &today.home).unwrap_or_default();
+        }
+        Ok(())
     }
 
     fn remove_link(&self, link: &Path) -> Result<(), SnapshotError> {
@@ -444,7 +449,7 @@ impl Reserved {
     pub fn take_back(self) -> Result<(), SnapshotError> {
         let lock = self.place.make()?;
         let link = self.place.path(&self.name);
-        let ended = self.place.end(self.directory, &link);
+        let ended = self.place.end(&self.place, self.directory, &link);
         self.place.leave(&self.place);
         drop(lock);
         ended

@@ -25,7 +25,7 @@ use super::error::{HookError, HookIo};
 use super::homes::Homes;
 use super::locked::Locked;
 use super::record::{CONTENT, Document, boot};
-use super::remove::{take_out, waited};
+use super::remove::{finish, take_out, waited};
 use super::store::PreservedPages;
 
 /// What is gone that the server still had.
@@ -104,6 +104,17 @@ pub(crate) fn take_out_all(locked: &Locked<'_>, home: Option<&Path>) -> Result<O
         without_directory(locked, home, &mut orphans)?;
     }
     Ok(orphans)
+}
+
+/// Takes out what has no directory any more, after one was removed that did not say which snapshot
+/// of the server it was.
+pub(crate) fn take_out_missing(data: &Path, home: &Path) -> Result<(), HookError> {
+    let Some(control) = Control::open_any(data)? else {
+        return Ok(());
+    };
+    let locked = control.lock()?;
+    without_directory(&locked, home, &mut Orphans::default())?;
+    finish(&locked, data)
 }
 
 /// What a list of the snapshots of a cluster lacks: those that the server still has, and whose

@@ -274,6 +274,24 @@ impl Document {
         Ok(sum_at_end(&end))
     }
 
+    /// Removes the document from a directory if it is not to be believed: then it could name the
+    /// number of another snapshot. True if it was not.
+    pub(crate) fn disbelieve(directory: &Path, recorded: Option<u32>) -> Result<bool, HookError> {
+        match Self::read_of(directory, recorded) {
+            Err(error) if error.is_damage() || matches!(error, HookError::Document { .. }) => {}
+            document => return document.map(|_| false),
+        }
+        let path = directory.join(DOCUMENT);
+        let removed = match path.symlink_metadata() {
+            Ok(found) if found.is_dir() => std::fs::remove_dir_all(&path),
+            _ => std::fs::remove_file(&path),
+        };
+        if durable::if_there(removed).doing("remove", &path)?.is_some() {
+            durable::sync_parent(&path).doing("sync the directory of", &path)?;
+        }
+        Ok(true)
+    }
+
     /// The first of some files, by its name in the data directory. `None` if the snapshot in this
     /// directory has none of them.
     pub(crate) fn name_of(

@@ -16,13 +16,17 @@ use crate::error::{Doing, SnapshotError};
 const PENDING: &str = ".pending-";
 
 impl Place {
-    /// Removes what killed processes left here.
-    pub(super) fn clean(&self, removed: &mut dyn FnMut(&Path)) -> Result<(), SnapshotError> {
-        self.clean_pending(removed)?;
+    /// Removes what killed processes left here, for the database with the place of today.
+    pub(super) fn clean(
+        &self,
+        today: &Self,
+        removed: &mut dyn FnMut(&Path),
+    ) -> Result<(), SnapshotError> {
+        self.clean_pending(today, removed)?;
         for name in self.names()? {
             let link = self.path(&name);
             if let Entry::Unfinished { path, .. } = self.entry(name)? {
-                self.clean_one(&path, &link, removed)?;
+                self.clean_one((&path, &link), today, removed)?;
             }
         }
         Ok(())
@@ -30,8 +34,8 @@ impl Place {
 
     fn clean_one(
         &self,
-        path: &Path,
-        entry: &Path,
+        (path, entry): (&Path, &Path),
+        today: &Self,
         removed: &mut dyn FnMut(&Path),
     ) -> Result<(), SnapshotError> {
         if !directory::is_marked(path) {
@@ -50,17 +54,21 @@ impl Place {
         if directory::is_complete(path) {
             return Ok(());
         }
-        self.end(directory, entry)?;
+        self.end(today, directory, entry)?;
         removed(path);
         Ok(())
     }
 
     /// Finishes what was pending when its process was killed.
-    fn clean_pending(&self, removed: &mut dyn FnMut(&Path)) -> Result<(), SnapshotError> {
+    fn clean_pending(
+        &self,
+        today: &Self,
+        removed: &mut dyn FnMut(&Path),
+    ) -> Result<(), SnapshotError> {
         for link in self.links_pending()? {
             let path = std::fs::read_link(&link).doing("read", &link)?;
             if path.is_dir() {
-                self.clean_one(&path, &link, removed)?;
+                self.clean_one((&path, &link), today, removed)?;
             }
             // Whoever made a link is done with it, so nothing is there, or nothing of ours.
             self.remove_link(&link)?;

@@ -102,6 +102,47 @@ fn no_changed_file_of_a_snapshot_by_the_hook_shows_another_moment() {
     source.assert_nothing_left();
 }
 
+/// What a damaged document says of the server's memory counts for nothing.
+#[test]
+fn a_snapshot_whose_document_is_damaged_is_dropped_and_hinders_no_other() {
+    let source = Orphaned::new();
+    let mut rows = Vec::new();
+    for name in ["k0", "k1", "k2", "k3"] {
+        rows.push(source.rows());
+        source.create(0, name);
+        source.write();
+    }
+    let document = |name: &str| source.home().join(name).join("hook/hook.json");
+    let zeros = vec![0; std::fs::read(document("k1")).unwrap().len()];
+    std::fs::write(document("k1"), &zeros).unwrap();
+    let listed = source.snapshot(4, "list", &[]);
+    assert!(listed.contains("Drop the snapshot"), "{listed}");
+    // Others come and go beside it.
+    source.create(0, "k4");
+    source.snapshot(0, "drop", &["k0"]);
+    source.snapshot(0, "drop", &["k1"]);
+    assert!(!source.home().join("k1").exists());
+    source.snapshot(0, "list", &[]);
+    assert_eq!(source.links(), 3, "the server keeps nothing for it");
+    // That of another one would take that one out.
+    std::fs::copy(document("k2"), document("k3")).unwrap();
+    source.snapshot(0, "drop", &["k3"]);
+    assert_eq!(source.links(), 2);
+    source.assert_shows("k2", &rows[2]);
+    // An older version of Windlass removed the record and failed then.
+    std::fs::remove_file(source.home().join("k4/record")).unwrap();
+    std::fs::write(document("k4"), &zeros).unwrap();
+    source.create(0, "k5");
+    assert_eq!(source.links(), 2);
+    std::fs::remove_file(document("k5")).unwrap();
+    std::fs::create_dir(document("k5")).unwrap();
+    source.snapshot(4, "list", &[]);
+    source.snapshot(0, "drop", &["k5"]);
+    source.assert_shows("k2", &rows[2]);
+    source.snapshot(0, "drop", &["k2"]);
+    source.assert_nothing_left();
+}
+
 /// A database of SQLite with snapshots by the method copy, each after 20 transactions more.
 struct Copies {
     place: tempfile::TempDir,

@@ -3,21 +3,23 @@
 //! Everything that can be done with a set can be done with such a snapshot, and each of its frames
 //! has a checksum. The codec is lz4: it costs little, and saves room and writing.
 
-use std::os::unix::fs::MetadataExt;
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_engine::media::{Codec, Facts, SetId, fitted};
+use windlass_engine::media::{Codec, Facts, SEAL_BYTES, Seal, SetId, fitted};
 use windlass_engine::{
     BackupOptions, BackupRun, BufferPlan, BufferRequest, Cancel, Device, FileDevice,
-    FileDeviceOptions, METADATA_LIMIT_DEFAULT, OpenSet, Progress,
+    FileDeviceOptions, METADATA_LIMIT_DEFAULT, OpenSet, Progress, durable, open_regular,
 };
 use windlass_postgres::{BackupRequest, Cluster};
 use windlass_sqlite::{Database, JournalMode, Warning};
 
 use crate::cluster;
 use crate::error::{Doing, SnapshotError};
+use crate::image::GONE;
 use crate::maker::{Made, Maker};
 use crate::method::Method;
 use crate::record::Survives;
@@ -60,9 +62,44 @@ pub(crate) fn stripes(directory: &Path) -> Vec<PathBuf> {
     vec![directory.join(STRIPE)]
 }
 
+/// Fails if the set in a directory is gone, or does not end as one that is complete.
+pub(crate) fn check_there(directory: &Path) -> Result<(), SnapshotError> {
+    let path = directory.join(STRIPE);
+    let file = match open_regular(&path) {
+        Err(error) if durable::is_absent(&error) => {
+            return Err(SnapshotError::Damaged { path, what: GONE });
+        }
+        opened => opened.doing("open", &path)?,
+    };
+    let length = file.metadata().doing("inspect", &path)?.len();
+    let mut end = [0; SEAL_BYTES];
+    let at = length.saturating_sub(SEAL_BYTES as u64);
+    let is_whole = match file.read_exact_at(&mut end, at) {
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => false,
+        read => {
+            read.doing("read", &path)?;
+            Seal::decode(&end, length).is_ok()
+        }
+    };
+    match is_whole {
+        true => Ok(()),
+        false => Err(SnapshotError::Damaged {
+            path,
+            what: "it does not end like a complete set",
+        }),
+    }
+}
+
 /// Fails if the set in a directory is that of another snapshot than these facts are of. What is
 /// wrong with one that cannot be opened, whoever reads it says.
 pub(crate) fn check_own(directory: &Path, facts: &Facts) -> Result<(), SnapshotError> {
+    let path = directory.join(STRIPE);
+    if path
+        .symlink_metadata()
+        .is_err_and(|error| durable::is_absent(&error))
+    {
+        return Err(SnapshotError::Damaged { path, what: GONE });
+    }
     let Ok(set) = OpenSet::open(&stripes(directory), METADATA_LIMIT_DEFAULT) else {
         return Ok(());
     };
@@ -71,7 +108,7 @@ pub(crate) fn check_own(directory: &Path, facts: &Facts) -> Result<(), SnapshotE
     match (&found.started, &found.finished) == (&facts.started, &facts.finished) {
         true => Ok(()),
         false => Err(SnapshotError::Damaged {
-            path: directory.join(STRIPE),
+            path,
             what: "it is the set of another snapshot",
         }),
     }

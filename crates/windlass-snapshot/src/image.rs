@@ -11,13 +11,16 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use windlass_engine::media::{FileNo, FileTable, crc32c};
+use windlass_engine::media::{FileKind, FileNo, FileTable, crc32c};
 use windlass_engine::{durable, read_regular_at_most};
 use windlass_image::DirectoryImage;
 
 use crate::error::{Doing, SnapshotError};
 use crate::record::Record;
 
+/// What is wrong with a file.
+pub(crate) const GONE: &str = "it is not there";
+const CUT: &str = "it is shorter than it was";
 const LIST: &str = "files";
 const DATA: &str = "data";
 /// A longer list is none. An entry takes about a hundred bytes.
@@ -51,18 +54,44 @@ pub(crate) fn write_list(directory: &Path, files: &FileTable) -> Result<u32, Sna
     Ok(crc32c(&bytes))
 }
 
-/// The image of the snapshot in this directory.
-pub(crate) fn open(directory: &Path, record: &Record) -> Result<DirectoryImage, SnapshotError> {
+/// The list of files in this directory.
+fn list(directory: &Path, record: &Record) -> Result<FileTable, SnapshotError> {
     let path = directory.join(LIST);
     let damaged = |what| SnapshotError::Damaged {
         path: path.clone(),
         what,
     };
-    let bytes = read_regular_at_most(&path, LIST_BYTES_MAX).doing("read", &path)?;
+    let bytes = match read_regular_at_most(&path, LIST_BYTES_MAX) {
+        Err(error) if durable::is_absent(&error) => return Err(damaged(GONE)),
+        bytes => bytes.doing("read", &path)?,
+    };
     if Some(crc32c(&bytes)) != record.files_crc32c {
         return Err(damaged("its checksum is not the one in the record"));
     }
-    let files = FileTable::decode(&bytes).map_err(|_| damaged("it is no list of files"))?;
+    FileTable::decode(&bytes).map_err(|_| damaged("it is no list of files"))
+}
+
+/// Fails if the content of a file is gone, or shorter than it was.
+pub(crate) fn check_there(directory: &Path, record: &Record) -> Result<(), SnapshotError> {
+    let files = list(directory, record)?;
+    let files = files.0.iter();
+    for entry in files.filter(|entry| entry.kind == FileKind::File && entry.bytes > 0) {
+        let path = file_in(directory, entry.file);
+        let what = match path.metadata() {
+            Err(error) if durable::is_absent(&error) => GONE,
+            found => match found.doing("inspect", &path)?.len() < entry.bytes {
+                true => CUT,
+                false => continue,
+            },
+        };
+        return Err(SnapshotError::Damaged { path, what });
+    }
+    Ok(())
+}
+
+/// The image of the snapshot in this directory.
+pub(crate) fn open(directory: &Path, record: &Record) -> Result<DirectoryImage, SnapshotError> {
+    let files = list(directory, record)?;
     let paths = files.0.iter().map(|entry| file_in(directory, entry.file));
     let paths = paths.collect();
     let identity = blake3::hash(record.id.as_bytes());

@@ -124,6 +124,17 @@ impl Snapshot {
         is_hook.then(|| self.hook_state().ok())?
     }
 
+    /// Fails if its data are gone, or shorter than they were. Only names, lengths and ends are
+    /// looked at, so this costs little.
+    pub fn check_there(&self) -> Result<(), SnapshotError> {
+        match self.record.method {
+            _ if self.record.state != State::Kept => Ok(()),
+            Method::Copy => copy::check_there(&self.path),
+            Method::Clone => image::check_there(&self.path, &self.record),
+            Method::Hook => Ok(hook::Document::check_table(&self.path.join(hook::CONTENT))?),
+        }
+    }
+
     /// Keeps it from being dropped as long as the result lives.
     pub fn hold(&self) -> Result<Hold, SnapshotError> {
         let in_use = || SnapshotError::InUse {

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use windlass_snapshot::hook::{self, HookState, Orphans};
-use windlass_snapshot::{Entry, Record, SnapshotError, State, Undo};
+use windlass_snapshot::{Entry, Record, Snapshot, SnapshotError, SnapshotName, State, Undo};
 
 use super::SnapshotsOf;
 use super::subject::Subject;
@@ -25,6 +25,7 @@ pub struct Listed {
 
 impl Listed {
     fn new(entry: Entry) -> Self {
+        let entry = looked_at(entry);
         let disk_bytes = match &entry {
             // One that is dropped meanwhile takes nothing.
             Entry::Snapshot(snapshot) => snapshot.disk_bytes().ok(),
@@ -76,6 +77,25 @@ impl Listed {
             Entry::Unreadable { error, .. } => Some(error),
             _ => None,
         }
+    }
+}
+
+/// An entry, after a look at the data: a snapshot without them cannot be read.
+fn looked_at(entry: Entry) -> Entry {
+    let snapshot = match entry {
+        Entry::Snapshot(snapshot) => snapshot,
+        other => return other,
+    };
+    let path = snapshot.path().to_owned();
+    match (
+        snapshot.check_there(),
+        SnapshotName::parse(&snapshot.record().name),
+    ) {
+        // One that is dropped meanwhile has lost nothing.
+        (Err(error), Ok(name)) if error.is_damage() && Snapshot::is_at(&path) => {
+            Entry::Unreadable { name, path, error }
+        }
+        _ => Entry::Snapshot(snapshot),
     }
 }
 

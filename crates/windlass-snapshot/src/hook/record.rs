@@ -314,6 +314,19 @@ impl Document {
         !found.is_err_and(|error| durable::is_absent(&error))
     }
 
+    /// Fails if the table in a directory is gone or empty.
+    pub(crate) fn check_table(directory: &Path) -> Result<(), HookError> {
+        let path = directory.join(TABLE);
+        match path.metadata() {
+            Ok(found) if found.len() > 0 => Ok(()),
+            Ok(_) => Err(HookError::damaged(&path, "it is empty")),
+            Err(error) if durable::is_absent(&error) => {
+                Err(HookError::damaged(&path, "it is not there"))
+            }
+            Err(error) => Err(HookError::io("examine", &path, error)),
+        }
+    }
+
     /// Reads the table.
     pub(crate) fn table(&self, directory: &Path) -> Result<FileTable, HookError> {
         let path = directory.join(TABLE);

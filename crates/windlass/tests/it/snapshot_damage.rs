@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use windlass_testkit::sqlite::CommitLedger;
+use windlass_testkit::volume::{Volume, VolumeKind};
 
 use crate::snapshot_forged::forge_older;
 use crate::snapshot_hook::run;
@@ -237,4 +238,36 @@ fn what_belongs_to_another_snapshot_is_not_taken_for_that_of_this_one() {
         copies.said(0, &["snapshot", "drop", &database, name]);
     }
     assert!(!copies.file("").exists());
+}
+
+#[test]
+fn a_list_says_if_the_data_of_a_snapshot_are_gone_empty_or_cut() {
+    let copies = Copies::new(&["one"]);
+    let volume = Volume::new(VolumeKind::Xfs, 400);
+    let cloned = ledger(volume.at());
+    let clones = cloned.path.to_str().unwrap();
+    copies.said(0, &["snapshot", "create", clones, "one"]);
+    let home = volume.at().join("shop.db.windlass-snapshots/one");
+    let database = copies.database();
+    for (database, file) in [
+        (database.as_str(), copies.file("one/snapshot.windlass")),
+        (clones, home.join("data/0")),
+        (clones, home.join("files")),
+    ] {
+        let list = ["snapshot", "list", database];
+        let whole = std::fs::read(&file).unwrap();
+        let half = whole[..whole.len() / 2].to_vec();
+        for left in [None, Some(Vec::new()), Some(half)] {
+            let look = || {
+                let said = copies.said(4, &list);
+                assert!(said.contains(file.to_str().unwrap()), "{said}");
+                assert!(said.contains("Drop the snapshot"), "{said}");
+            };
+            changed(&file, |_| left, look);
+            copies.said(0, &list);
+        }
+    }
+    for database in [database.as_str(), clones] {
+        copies.said(0, &["snapshot", "drop", database, "one"]);
+    }
 }

@@ -7,12 +7,12 @@
 //!   NAME/hook/               what the hook's controller knows, and small files
 //!
 //! Invariants
-//! - Nothing is removed from a directory without the mark.
+//! - Nothing is removed from a directory without the mark. One that has a record gets it again.
 //! - The record goes first, durably. What is left then is no snapshot, and can be removed by
 //!   whoever finds it, damaged or not.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -79,6 +79,10 @@ impl Locked {
 
     fn lock(path: &Path, how: FlockOperation) -> Result<Option<Self>, SnapshotError> {
         let mark = path.join(MARK);
+        if !is_file(&mark) && Record::is_in(path) {
+            // Whoever drops a snapshot takes the record first. So somebody else removed the mark.
+            make_mark(&mark)?;
+        }
         let lock = windlass_engine::open_regular(&mark).doing("open", &mark)?;
         match flock(&lock, how) {
             Err(Errno::WOULDBLOCK) => return Ok(None),
@@ -111,7 +115,12 @@ impl Locked {
     /// Ends the snapshot: the record goes, durably.
     pub(crate) fn unmake(&self) -> Result<(), SnapshotError> {
         let record = self.path.join(RECORD);
-        durable::if_there(std::fs::remove_file(&record)).doing("remove", &record)?;
+        // Somebody may have put a directory in its place.
+        let removed = match record.is_dir() {
+            true => std::fs::remove_dir_all(&record),
+            false => std::fs::remove_file(&record),
+        };
+        durable::if_there(removed).doing("remove", &record)?;
         sync(&self.path)
     }
 
@@ -143,6 +152,30 @@ impl Locked {
         std::fs::remove_dir(&self.path).doing("remove", &self.path)?;
         durable::sync_parent(&self.path).doing("sync the directory of", &self.path)
     }
+}
+
+fn is_file(path: &Path) -> bool {
+    let found = path.symlink_metadata();
+    found.is_ok_and(|found| found.is_file())
+}
+
+/// Makes the mark of a directory anew that is ours by its record.
+fn make_mark(mark: &Path) -> Result<(), SnapshotError> {
+    let removed = match mark.symlink_metadata() {
+        Ok(found) if found.is_dir() => std::fs::remove_dir(mark),
+        Ok(found) if !found.is_file() => std::fs::remove_file(mark),
+        _ => Ok(()),
+    };
+    durable::if_there(removed).doing("remove", mark)?;
+    let mut options = OpenOptions::new();
+    let made = options.write(true).create_new(true).mode(0o600).open(mark);
+    let written = match made {
+        // Somebody else was faster.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
+        made => made.and_then(|mut file| file.write_all(MARKED).and_then(|()| file.sync_all())),
+    };
+    written.doing("create", mark)?;
+    durable::sync_parent(mark).doing("sync the directory of", mark)
 }
 
 /// Syncs a directory, so that its entries survive a power cut.

@@ -7,12 +7,13 @@
 //! reader takes no word of a record before the checksum was right, and ignores keys that it does
 //! not know.
 
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use windlass_engine::media::{Facts, crc32c};
-use windlass_engine::{durable, read_regular_at_most};
+use windlass_engine::{durable, open_regular, read_regular_at_most};
 
 use crate::error::{Doing, SnapshotError};
 use crate::method::Method;
@@ -127,8 +128,22 @@ impl Record {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             found => found.doing("inspect", &path)?,
         };
-        let bytes = read_regular_at_most(&path, BYTES_MAX).doing("read", &path)?;
+        let bytes = match read_regular_at_most(&path, BYTES_MAX) {
+            Err(error) if is_no_record(&error) => {
+                let what = "it is not a file that a record can be";
+                return Err(SnapshotError::Damaged { path, what });
+            }
+            bytes => bytes.doing("read", &path)?,
+        };
         Self::decode(&bytes, &path).map(Some)
+    }
+
+    /// Whether a directory has a record, damaged or not.
+    pub(crate) fn is_in(directory: &Path) -> bool {
+        let mut bytes = [0; TITLE.len()];
+        let opened = open_regular(&directory.join(RECORD));
+        let read = opened.and_then(|mut file| file.read_exact(&mut bytes));
+        read.is_ok() && bytes == *TITLE.as_bytes()
     }
 
     /// Makes the record durable in its directory. From then on the snapshot exists.
@@ -169,6 +184,12 @@ impl Record {
         SnapshotName::parse(&record.name)?;
         Ok(record)
     }
+}
+
+/// Whether something else has the name of the record.
+fn is_no_record(error: &std::io::Error) -> bool {
+    let kind = error.kind();
+    matches!(kind, ErrorKind::InvalidInput | ErrorKind::InvalidData)
 }
 
 #[cfg(test)]

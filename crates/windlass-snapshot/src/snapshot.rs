@@ -84,7 +84,8 @@ impl Snapshot {
 
     /// Whether a directory is that of a snapshot.
     pub fn is_at(directory: &Path) -> bool {
-        crate::directory::is_marked(directory) && crate::directory::is_complete(directory)
+        let is_ours = crate::directory::is_marked(directory) || Record::is_in(directory);
+        is_ours && crate::directory::is_complete(directory)
     }
 
     /// Its directory.

@@ -271,3 +271,42 @@ fn a_list_says_if_the_data_of_a_snapshot_are_gone_empty_or_cut() {
         copies.said(0, &["snapshot", "drop", database, "one"]);
     }
 }
+
+#[test]
+fn a_snapshot_without_its_mark_or_with_something_else_for_a_record_is_dropped() {
+    let copies = Copies::new(&["one"]);
+    let (database, word) = (copies.database(), copies.word("one"));
+    let mark = copies.file("one/windlass-snapshot");
+    let remove = || std::fs::remove_file(&mark).unwrap();
+    let link = || {
+        remove();
+        std::os::unix::fs::symlink(&copies.ledger.path, &mark).unwrap();
+    };
+    let directory = || {
+        remove();
+        std::fs::create_dir(&mark).unwrap();
+    };
+    let revert = ["snapshot", "revert", &word, "--yes"];
+    let undo = ["snapshot", "undo", &database, "--yes"];
+    let place = mark.parent().unwrap().to_str().unwrap();
+    for damage in [&remove as &dyn Fn(), &link, &directory] {
+        damage();
+        copies.said(0, &["snapshot", "list", &database]);
+        copies.said(0, &["open", "--quiet", place, "--", "true"]);
+        copies.said(0, &revert);
+        damage();
+        assert_eq!(copies.ledger.check(&copies.ledger.path), 20);
+        copies.said(0, &undo);
+        assert_eq!(copies.ledger.check(&copies.ledger.path), 40);
+    }
+    remove();
+    copies.said(0, &["snapshot", "drop", &database, "one"]);
+    copies.said(0, &["snapshot", "create", &database, "one"]);
+    let record = copies.file("one/record");
+    std::fs::remove_file(&record).unwrap();
+    std::fs::create_dir_all(record.join("inside")).unwrap();
+    let said = copies.said(4, &["snapshot", "list", &database]);
+    assert!(said.contains(record.to_str().unwrap()), "{said}");
+    copies.said(0, &["snapshot", "drop", &database, "one"]);
+    assert!(!copies.file("").exists());
+}

@@ -165,18 +165,19 @@ fn pending_of(place: &Place, is_cut_off: bool) -> Result<Vec<PathBuf>, SnapshotE
     }
     let mut found = Vec::new();
     for entry in place.list()? {
-        match entry {
-            Entry::Snapshot(snapshot) => {
-                let pending = snapshot.path().join(kept::PENDING);
-                found.extend(pending.is_dir().then_some(pending));
-            }
+        let directory = match entry {
+            Entry::Snapshot(snapshot) => snapshot.path().to_owned(),
+            // Whatever is damaged of a snapshot: what is kept in it has checksums of its own.
+            Entry::Unreadable { path, error, .. } if error.is_damage() => path,
             Entry::Missing { name, path } if is_cut_off => {
                 let name = name.to_string();
                 return Err(SnapshotError::Missing { name, path });
             }
             Entry::Unreadable { error, .. } if is_cut_off => return Err(error),
-            _ => {}
-        }
+            _ => continue,
+        };
+        let pending = directory.join(kept::PENDING);
+        found.extend(pending.is_dir().then_some(pending));
     }
     if is_cut_off && found.is_empty() {
         place.check_there()?;
@@ -216,7 +217,11 @@ mod tests {
         record("one").write(&snapshot).unwrap();
         let pending = snapshot.join(kept::PENDING);
         std::fs::create_dir(&pending).unwrap();
-        assert_eq!(pending_of(&place, true).unwrap(), [pending]);
+        let found = || pending_of(&place, true).unwrap();
+        assert_eq!(found(), [pending.clone()]);
+        // Nor does a damaged record keep the cluster from becoming whole.
+        std::fs::write(snapshot.join("record"), "no record").unwrap();
+        assert_eq!(found(), [pending]);
     }
 
     /// The place of copies and clones is noted nowhere, and pg_control would get its name back over

@@ -1,15 +1,15 @@
 //! The directory of a snapshot: its mark, its lock, and how it goes.
 //!
 //!   NAME/windlass-snapshot   the mark; whoever makes, reads or drops the snapshot locks it
-//!   NAME/record              what makes the snapshot exist
+//!   NAME/record              what makes the snapshot exist; NAME/dropped once it is dropped
 //!   NAME/files, NAME/data/   files that are kept one by one; or
 //!   NAME/snapshot.windlass   a set
 //!   NAME/hook/               what the hook's controller knows, and small files
 //!
 //! Invariants
 //! - Nothing is removed from a directory without the mark. One that has a record gets it again.
-//! - The record goes first, durably. What is left then is no snapshot, and can be removed by
-//!   whoever finds it, damaged or not.
+//! - The record gets another name first, durably. What is left then is no snapshot, and can be
+//!   removed by whoever finds it, damaged or not. A record that is gone in another way is lost.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -25,6 +25,8 @@ use crate::hook;
 use crate::method::Method;
 use crate::record::{RECORD, Record};
 
+/// What the record of a snapshot becomes that is dropped.
+const ENDING: &str = "dropped";
 /// The file that makes a directory ours.
 const MARK: &str = "windlass-snapshot";
 /// What it says.
@@ -112,16 +114,16 @@ impl Locked {
         Ok(hook::Document::disbelieve(&content, recorded)? || is_missed)
     }
 
-    /// Ends the snapshot: the record goes, durably.
-    pub(crate) fn unmake(&self) -> Result<(), SnapshotError> {
-        let record = self.path.join(RECORD);
-        // Somebody may have put a directory in its place.
-        let removed = match record.is_dir() {
-            true => std::fs::remove_dir_all(&record),
-            false => std::fs::remove_file(&record),
-        };
-        durable::if_there(removed).doing("remove", &record)?;
-        sync(&self.path)
+    /// Ends the snapshot: the record gets another name, durably. One that has lost its record gets
+    /// a file of that name, too.
+    pub(crate) fn unmake(&self, has_lost_record: bool) -> Result<(), SnapshotError> {
+        let (record, ending) = (self.path.join(RECORD), self.path.join(ENDING));
+        let renamed = durable::if_there(durable::rename(&record, &ending));
+        if renamed.doing("rename", &record)?.is_none() && has_lost_record {
+            File::create(&ending).doing("create", &ending)?;
+            sync(&self.path)?;
+        }
+        Ok(())
     }
 
     /// Removes everything but the mark, after [`Locked::unmake`].
@@ -131,18 +133,16 @@ impl Locked {
         let entries = std::fs::read_dir(&self.path).doing("list", &self.path)?;
         for entry in entries {
             let entry = entry.doing("list", &self.path)?;
-            let path = entry.path();
-            if entry.file_name() == MARK {
-                continue;
+            if [MARK, ENDING].iter().all(|kept| entry.file_name() != *kept) {
+                remove_all(&entry.path())?;
             }
-            let kind = entry.file_type().doing("inspect", &path)?;
-            let removed = match kind.is_dir() {
-                true => std::fs::remove_dir_all(&path),
-                false => std::fs::remove_file(&path),
-            };
-            removed.doing("remove", &path)?;
         }
-        Ok(())
+        // It says of the rest that it may go.
+        let ending = self.path.join(ENDING);
+        match ending.symlink_metadata() {
+            Ok(_) => remove_all(&ending),
+            Err(_) => Ok(()),
+        }
     }
 
     /// Removes the mark and the directory, which is empty.
@@ -152,6 +152,16 @@ impl Locked {
         std::fs::remove_dir(&self.path).doing("remove", &self.path)?;
         durable::sync_parent(&self.path).doing("sync the directory of", &self.path)
     }
+}
+
+/// Removes a file, or a directory with everything in it.
+fn remove_all(path: &Path) -> Result<(), SnapshotError> {
+    let found = path.symlink_metadata().doing("inspect", path)?;
+    let removed = match found.is_dir() {
+        true => std::fs::remove_dir_all(path),
+        false => std::fs::remove_file(path),
+    };
+    removed.doing("remove", path)
 }
 
 fn is_file(path: &Path) -> bool {
@@ -189,6 +199,11 @@ pub(crate) fn is_marked(path: &Path) -> bool {
     // A process may be killed before it has written the mark. The file's name is ours already.
     let bytes = read_regular_at_most(path.join(MARK), MARK_BYTES_MAX);
     bytes.is_ok_and(|bytes| bytes.is_empty() || bytes == MARKED)
+}
+
+/// Whether somebody began to drop a snapshot.
+pub(crate) fn is_ending(path: &Path) -> bool {
+    path.join(ENDING).symlink_metadata().is_ok()
 }
 
 /// Whether a snapshot is there.

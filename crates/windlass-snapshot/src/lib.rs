@@ -12,7 +12,8 @@
 //! - A snapshot exists as soon as its record is durable, and as long as the record is there. All
 //!   that it needs is durable before.
 //! - What a killed process left is a directory without a record that nobody has locked. The next
-//!   one that makes or drops a snapshot of this database removes it.
+//!   one that makes or drops a snapshot of this database removes it. One in which a revert kept
+//!   something has lost its record, and stays, unless it says that somebody began to drop it.
 //! - Only a directory with our mark is ever removed.
 //! - A snapshot that somebody reads is locked, and cannot be dropped.
 //!

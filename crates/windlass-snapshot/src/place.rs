@@ -27,11 +27,11 @@ use crate::directory::{self, Locked};
 use crate::error::{Doing, SnapshotError};
 use crate::hook;
 use crate::name::SnapshotName;
-use crate::record::Record;
+use crate::record::{RECORD, Record};
 use crate::snapshot::Snapshot;
 use crate::undo::PENDING_STATE;
 pub use around::snapshot_around;
-use leftover::pending;
+use leftover::{has_lost_record, pending};
 
 /// How often a place is made again that somebody else removed in the same moment.
 const ATTEMPTS: u32 = 8;
@@ -301,7 +301,7 @@ impl Place {
     /// between, it is finished by the next: a link is pending until the directory is gone.
     fn end(&self, today: &Self, directory: Locked, entry: &Path) -> Result<(), SnapshotError> {
         let is_unknown = directory.disbelieve()?;
-        directory.unmake()?;
+        directory.unmake(has_lost_record(directory.path()))?;
         let link = entry.is_symlink().then(|| pending(entry));
         if let Some(pending) = link.as_ref().filter(|pending| *pending != entry) {
             durable::rename(entry, pending).doing("rename", entry)?;
@@ -402,6 +402,13 @@ impl Place {
                 Err(_) if !directory::is_complete(&path) => Entry::Unfinished { name, path },
                 Err(error) => Entry::Unreadable { name, path, error },
             },
+            Ok(None) if has_lost_record(&path) => {
+                let error = SnapshotError::Damaged {
+                    path: path.join(RECORD),
+                    what: "it is not there",
+                };
+                Entry::Unreadable { name, path, error }
+            }
             Ok(None) => Entry::Unfinished { name, path },
             Err(error) => Entry::Unreadable { name, path, error },
         })

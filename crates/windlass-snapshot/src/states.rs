@@ -10,6 +10,8 @@
 //! - No number is given twice, also while a disk with some of the snapshots is not mounted
 //!   (`numbers.rs`), or while a snapshot or a place before cannot be read.
 
+mod hidden;
+
 use jiff::Timestamp;
 
 use crate::error::{Older, SnapshotError};
@@ -19,6 +21,7 @@ use crate::place::{Entry, Place};
 use crate::record::State;
 use crate::snapshot::Snapshot;
 use crate::undo::{BY_REVERT, UndoRecord};
+use hidden::hidden_states;
 
 /// So many states are kept of a database, the newest ones that can be brought back.
 pub const STATES_KEPT: usize = 3;
@@ -103,8 +106,12 @@ pub fn undo_states(place: &Place) -> Result<Vec<Undo>, SnapshotError> {
 /// The state with this number.
 pub fn find_undo(place: &Place, number: UndoNumber) -> Result<Undo, SnapshotError> {
     let mut all = undo_states(place)?;
-    match all.iter().rposition(|undo| undo.number == number) {
-        Some(found) => Ok(all.swap_remove(found)),
+    if let Some(found) = all.iter().rposition(|undo| undo.number == number) {
+        return Ok(all.swap_remove(found));
+    }
+    let mut hidden = hidden_states(place)?.into_iter();
+    match hidden.find(|hidden| hidden.number == number) {
+        Some(hidden) => Err(hidden.error),
         None => Err(SnapshotError::NoState {
             name: number.to_string(),
             known: names(&all),
@@ -120,6 +127,17 @@ pub fn newest_undo(place: &Place) -> Result<Undo, SnapshotError> {
     let known = names(&all);
     let mut by_reverts = all;
     by_reverts.retain(Undo::is_by_revert);
+    let newest_seen = by_reverts.last().map(|undo| undo.number);
+    if let Some(hidden) = hidden_states(place)?.pop()
+        && newest_seen.is_none_or(|seen| seen < hidden.number)
+    {
+        return Err(SnapshotError::NewestLost {
+            name: hidden.number.to_string(),
+            why: hidden.error.to_string(),
+            is_damaged: hidden.error.is_damage(),
+            older: older(place, &by_reverts),
+        });
+    }
     let Some(newest) = by_reverts.pop() else {
         let place = place.home().to_owned();
         return Err(SnapshotError::NoUndo { place, known });
@@ -127,24 +145,24 @@ pub fn newest_undo(place: &Place) -> Result<Undo, SnapshotError> {
     let Some(why) = newest.why_unusable() else {
         return Ok(newest);
     };
-    let mut older = by_reverts.iter().rev();
-    let older = older.find(|undo| undo.why_unusable().is_none());
     Err(SnapshotError::NewestLost {
         name: newest.number.to_string(),
         why,
         is_damaged: newest.known().is_err_and(|error| error.is_damage()),
-        older: older.map(|undo| {
-            Box::new(Older {
-                name: undo.number.to_string(),
-                at: undo
-                    .record
-                    .as_ref()
-                    .map(|it| it.at.clone())
-                    .unwrap_or_default(),
-                database: place.database(),
-            })
-        }),
+        older: older(place, &by_reverts),
     })
+}
+
+/// The newest of these states that can be brought back.
+fn older(place: &Place, states: &[Undo]) -> Option<Box<Older>> {
+    let mut usable = states.iter().rev();
+    let newest = usable.find(|undo| undo.why_unusable().is_none())?;
+    let record = newest.record.as_ref();
+    Some(Box::new(Older {
+        name: newest.number.to_string(),
+        at: record.map(|it| it.at.clone()).unwrap_or_default(),
+        database: place.database(),
+    }))
 }
 
 fn names(states: &[Undo]) -> Vec<String> {

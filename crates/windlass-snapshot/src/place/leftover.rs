@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use super::{Entry, Place};
 use crate::directory::{self, Locked};
 use crate::error::{Doing, SnapshotError};
+use crate::overwritten::UndoState;
+use crate::undo::{PENDING as PENDING_FILE, PENDING_STATE};
 
 /// What the name of a link begins with whose directory comes or goes. It cannot be the name of a
 /// snapshot.
@@ -51,7 +53,7 @@ impl Place {
             return Ok(());
         };
         // Its maker may have completed it just before it let go.
-        if directory::is_complete(path) {
+        if directory::is_complete(path) || has_lost_record(path) {
             return Ok(());
         }
         self.end(today, directory, entry)?;
@@ -88,6 +90,20 @@ impl Place {
         }
         Ok(links)
     }
+}
+
+/// Whether a directory without a record is a snapshot that has lost it: a revert kept something in
+/// it, so the snapshot was complete, and nobody began to drop it.
+pub(super) fn has_lost_record(path: &Path) -> bool {
+    let is_kept = || {
+        let states = UndoState::list(path).unwrap_or_default();
+        let pending = [PENDING_FILE, PENDING_STATE].map(|name| path.join(name));
+        !states.is_empty() || pending.iter().any(|path| path.symlink_metadata().is_ok())
+    };
+    directory::is_marked(path)
+        && !directory::is_complete(path)
+        && is_kept()
+        && !directory::is_ending(path)
 }
 
 /// The name of an entry's link while its directory comes or goes.

@@ -310,3 +310,44 @@ fn a_snapshot_without_its_mark_or_with_something_else_for_a_record_is_dropped() 
     copies.said(0, &["snapshot", "drop", &database, "one"]);
     assert!(!copies.file("").exists());
 }
+
+#[test]
+fn what_a_revert_kept_is_named_and_stays_if_the_record_of_its_snapshot_is_damaged_or_lost() {
+    let copies = Copies::new(&["one", "two"]);
+    let (database, one, two) = (copies.database(), copies.word("one"), copies.word("two"));
+    copies.said(0, &["snapshot", "revert", &one, "--yes"]);
+    let record = copies.file("one/record");
+    let whole = std::fs::read(&record).unwrap();
+    let list = ["snapshot", "list", &database];
+    let refused = || {
+        let said = copies.said(4, &["snapshot", "undo", &database, "--yes"]);
+        assert!(said.contains("undo:1"), "{said}");
+        assert!(said.contains(record.to_str().unwrap()), "{said}");
+        let said = copies.said(4, &["snapshot", "undo", &database, "undo:1", "--yes"]);
+        assert!(said.contains(record.to_str().unwrap()), "{said}");
+        let said = copies.said(4, &list);
+        assert!(said.contains(record.to_str().unwrap()), "{said}");
+    };
+    changed(&record, flipped(100), refused);
+    changed(&record, |_| None, refused);
+    std::fs::remove_file(&record).unwrap();
+    // No number is given twice, and nobody removes it.
+    let said = copies.said(0, &["snapshot", "revert", &two, "--yes"]);
+    assert!(said.contains("undo:2"), "{said}");
+    copies.said(0, &["snapshot", "create", &database, "three"]);
+    copies.said(0, &["snapshot", "drop", &database, "two"]);
+    refused();
+    std::fs::write(&record, whole).unwrap();
+    copies.said(0, &["snapshot", "undo", &database, "undo:1", "--yes"]);
+    assert_eq!(copies.ledger.check(&copies.ledger.path), 60);
+    // Whoever drops it is understood, also if that was cut off.
+    std::fs::remove_file(&record).unwrap();
+    copies.said(0, &["snapshot", "drop", &database, "one"]);
+    copies.said(0, &["snapshot", "revert", &copies.word("three"), "--yes"]);
+    let three = copies.file("three/record");
+    std::fs::rename(&three, three.with_file_name("dropped")).unwrap();
+    copies.said(0, &["snapshot", "create", &database, "four"]);
+    assert!(!three.parent().unwrap().exists());
+    copies.said(0, &["snapshot", "drop", &database, "four"]);
+    assert!(!copies.file("").exists());
+}

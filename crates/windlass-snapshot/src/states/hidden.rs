@@ -1,0 +1,37 @@
+//! States over snapshots that cannot be read. Nobody can bring them back now, and nobody may take an
+//! older state for the newest one because of that.
+
+use crate::error::SnapshotError;
+use crate::overwritten::{UndoNumber, UndoState};
+use crate::place::{Entry, Place};
+use crate::undo::BY_REVERT;
+
+/// The newest state over a snapshot that cannot be read.
+pub(super) struct Hidden {
+    pub(super) number: UndoNumber,
+    /// Why the snapshot cannot be read.
+    pub(super) error: SnapshotError,
+}
+
+/// The newest state over each snapshot that cannot be read, the oldest first. Those that undos
+/// overwrote do not count.
+pub(super) fn hidden_states(place: &Place) -> Result<Vec<Hidden>, SnapshotError> {
+    let mut found = Vec::new();
+    for entry in place.list()? {
+        let Entry::Unreadable { path, error, .. } = entry else {
+            continue;
+        };
+        // Nobody knows what is in a directory that cannot be listed.
+        let mut states = UndoState::list(&path).unwrap_or_default();
+        states.retain(|state| match state.record() {
+            Ok(record) => record.is_some_and(|record| record.by == BY_REVERT),
+            Err(_) => true,
+        });
+        if let Some(newest) = states.last() {
+            let number = newest.number();
+            found.push(Hidden { number, error });
+        }
+    }
+    found.sort_by_key(|hidden| hidden.number);
+    Ok(found)
+}

@@ -1,8 +1,9 @@
 //! A directory as an image: a live or a restored database, for comparisons.
 //!
 //! The directory is listed once. A file that grows afterwards is read up to the length it had; one
-//! that shrinks or goes is an error where it is read. Links are entries of their own and are not
-//! followed, except where the caller names a directory that stands for a path (a tablespace).
+//! that shrinks or goes is an error where it is read, and damage if nobody changes the files. Links
+//! are entries of their own and are not followed, except where the caller names a directory that
+//! stands for a path (a tablespace).
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
@@ -47,7 +48,7 @@ impl DirectoryImage {
         Ok(Self::new(FileTable(listing.entries), listing.paths, None))
     }
 
-    /// The files of a table, each at its own path in `paths`. Nobody changes them, and `identity`
+    /// The files of a snapshot, each at its own path in `paths`. Nobody changes them, and `identity`
     /// distinguishes them from all others. A path counts only for a regular file that has content.
     pub fn of_files(files: FileTable, paths: Vec<PathBuf>, identity: [u8; 32]) -> Self {
         Self::new(files, paths, Some(identity))
@@ -63,6 +64,11 @@ impl DirectoryImage {
         }
     }
 
+    /// Whether nobody changes the files, so that one that is gone or shorter is damaged.
+    fn is_fixed(&self) -> bool {
+        self.identity.is_some()
+    }
+
     fn file(&self, index: usize) -> Result<Arc<File>, ImageError> {
         let path = &self.paths[index];
         let open = || {
@@ -74,9 +80,14 @@ impl DirectoryImage {
                 .open(path)
                 .map(Arc::new)
         };
-        self.open
-            .get_or_insert_with(&index, open)
-            .map_err(|source| error("open", path, source))
+        let opened = self.open.get_or_insert_with(&index, open);
+        opened.map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound if self.is_fixed() => ImageError::SnapshotFile {
+                path: path.clone(),
+                what: "it is not there".to_owned(),
+            },
+            _ => error("open", path, source),
+        })
     }
 }
 
@@ -99,6 +110,10 @@ impl Image for DirectoryImage {
             match open.read_at(&mut into[done..length], at) {
                 Ok(0) => {
                     let (path, listed_bytes) = (path.clone(), entry.bytes);
+                    if self.is_fixed() {
+                        let what = format!("it ends after {at} of {listed_bytes} bytes");
+                        return Err(ImageError::SnapshotFile { path, what });
+                    }
                     return Err(ImageError::Shrunk {
                         path,
                         listed_bytes,

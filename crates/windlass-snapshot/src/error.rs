@@ -175,6 +175,12 @@ pub enum SnapshotError {
         /// The snapshot.
         name: String,
     },
+    /// The snapshot has no page that could be written.
+    #[error("the snapshot {name} is of an empty file")]
+    EmptySnapshot {
+        /// The snapshot.
+        name: String,
+    },
     /// More pages than have numbers.
     #[error("the cluster has more than 2^32 pages")]
     TooLarge,

@@ -45,7 +45,7 @@ pub fn put_back(
     }
     check_free(database)?;
     progress.set_phase("opening the snapshot");
-    let state = State::open(image_of(snapshot)?, snapshot, database)?;
+    let state = State::open(image_of(snapshot)?, snapshot)?;
     progress.set_phase("writing the database");
     let began = Instant::now();
     durable::remove_left(database);

@@ -32,9 +32,7 @@ use windlass_engine::media::FileNo;
 use windlass_engine::{Cancel, METADATA_LIMIT_DEFAULT, OpenSet, Progress, durable};
 use windlass_image::{Image, SetImage, SetImageOptions};
 use windlass_postgres::Lack;
-use windlass_sqlite::{
-    DATABASE_HEADER_BYTES, Database, Overwrite, SqliteError, files_of, shape_of_state,
-};
+use windlass_sqlite::{DATABASE_HEADER_BYTES, Database, Overwrite, files_of, shape_of_state};
 
 use crate::error::{Doing, SnapshotError};
 use crate::image;
@@ -130,7 +128,7 @@ pub fn revert(
     let _hold = snapshot.hold()?;
     progress.set_phase("opening the snapshot");
     let image = image_of(snapshot)?;
-    let base = State::open(image, snapshot, database.facts().path.as_ref())?;
+    let base = State::open(image, snapshot)?;
     progress.set_phase("waiting for the database lock");
     let overwrite = database.begin_overwrite(base.page_bytes, cancel)?;
     let began = Instant::now();
@@ -309,6 +307,21 @@ pub(crate) fn clone_of(snapshot: &Snapshot) -> Result<Option<File>, SnapshotErro
     File::open(&path).doing("open", &path).map(Some)
 }
 
+/// Why nothing can go back to what a snapshot has, which is so long.
+fn not_a_state(snapshot: &Snapshot, bytes: u64) -> SnapshotError {
+    if bytes == 0 {
+        let name = snapshot.record().name.clone();
+        return SnapshotError::EmptySnapshot { name };
+    }
+    SnapshotError::Damaged {
+        path: match snapshot.record().method {
+            Method::Clone => image::file_in(snapshot.path(), FileNo(0)),
+            Method::Copy | Method::Hook => snapshot.path().to_owned(),
+        },
+        what: "it does not begin like a SQLite database",
+    }
+}
+
 /// The state of a snapshot.
 pub(crate) struct State {
     image: Arc<dyn Image>,
@@ -317,19 +330,13 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn open(
-        image: Arc<dyn Image>,
-        snapshot: &Snapshot,
-        database: &Path,
-    ) -> Result<Self, SnapshotError> {
+    pub(crate) fn open(image: Arc<dyn Image>, snapshot: &Snapshot) -> Result<Self, SnapshotError> {
         windlass_sqlite::check_set(&snapshot.record().facts, image.files())?;
         let bytes = image.files().0.first().map_or(0, |entry| entry.bytes);
         let mut header = [0; DATABASE_HEADER_BYTES];
         let found = image.read(FileNo(0), 0, &mut header)?;
         let shape = shape_of_state(&header[..found], bytes);
-        let (page_bytes, page_count) = shape.ok_or_else(|| SqliteError::EmptyState {
-            path: database.to_owned(),
-        })?;
+        let (page_bytes, page_count) = shape.ok_or_else(|| not_a_state(snapshot, bytes))?;
         Ok(Self {
             image,
             page_bytes,

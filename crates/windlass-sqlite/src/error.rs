@@ -246,8 +246,8 @@ pub enum SqliteError {
         /// Bytes of a page in the other state.
         other_bytes: u32,
     },
-    /// A state without any page cannot be written back, nor overwritten.
-    #[error("{} is an empty file, or the other state is", path.display())]
+    /// A database without any page cannot be overwritten.
+    #[error("{} is an empty file", path.display())]
     EmptyState {
         /// The database.
         path: PathBuf,

@@ -384,6 +384,14 @@ fn a_database_with_another_page_size_or_without_pages_is_left_alone() {
     );
     assert!(is_empty, "{error}");
     assert!(!snapshot.path().join("undo.pending").exists());
+    // The side that has no pages is named.
+    let empty = made(&ledger, "empty", Method::Copy);
+    let mut shell = ledger.shell();
+    shell.run("CREATE TABLE t(x);");
+    shell.close();
+    let error = go(&ledger, &empty, Back::ToSnapshot).unwrap_err();
+    let is_empty = matches!(&error, SnapshotError::EmptySnapshot { name } if name == "empty");
+    assert!(is_empty, "{error}");
 }
 
 #[test]

@@ -101,6 +101,10 @@ fn of_states(error: &SnapshotError) -> Option<String> {
             "SQLite would mix its log with that of the file that is put back. End that program, \
              and type the command again."
         }
+        SnapshotError::EmptySnapshot { .. } => {
+            "An empty file has no pages. The database itself is as it was. `windlass snapshot list \
+             DATABASE` shows the other snapshots."
+        }
         SnapshotError::NotPutBack { .. } => {
             "Restore the snapshot into it: windlass restore DATABASE@NAME --into DIRECTORY. If the \
              snapshot is no copy, back it up first."

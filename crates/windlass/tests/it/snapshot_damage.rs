@@ -351,3 +351,43 @@ fn what_a_revert_kept_is_named_and_stays_if_the_record_of_its_snapshot_is_damage
     copies.said(0, &["snapshot", "drop", &database, "four"]);
     assert!(!copies.file("").exists());
 }
+
+/// The hint must not be to destroy the database, which is whole.
+#[test]
+fn a_revert_names_the_side_that_is_damaged() {
+    let copies = Copies::new(&[]);
+    let volume = Volume::new(VolumeKind::Xfs, 400);
+    let ledger = ledger(volume.at());
+    let database = ledger.path.to_str().unwrap();
+    copies.said(0, &["snapshot", "create", database, "one"]);
+    ledger.commit(21, 40);
+    let word = format!("{database}@one");
+    let revert = ["snapshot", "revert", &word, "--yes"];
+    copies.said(0, &revert);
+    ledger.commit(21, 50);
+    let data = volume.at().join("shop.db.windlass-snapshots/one/data/0");
+    let length = std::fs::read(&data).unwrap().len();
+    let refused = |words: &[&str]| {
+        let said = copies.said(4, words);
+        assert!(said.contains(data.to_str().unwrap()), "{said}");
+        assert!(said.contains("rop the snapshot"), "{said}");
+        assert!(!said.contains("Restore a backup over"), "{said}");
+        assert_eq!(ledger.check(&ledger.path), 50);
+    };
+    let undo = ["snapshot", "undo", database, "--yes"];
+    let goes = || {
+        refused(&revert);
+        refused(&undo);
+    };
+    let zeros = vec![0; length];
+    changed(&data, |_| Some(zeros), goes);
+    let verify = ["verify", &word];
+    let all = || {
+        goes();
+        refused(&verify);
+    };
+    changed(&data, |bytes| Some(bytes[..length / 2].into()), all);
+    changed(&data, |_| None, all);
+    copies.said(0, &undo);
+    assert_eq!(ledger.check(&ledger.path), 40);
+}

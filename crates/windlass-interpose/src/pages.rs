@@ -95,7 +95,8 @@ impl Copier<'_> {
             return Err(libc::ENOENT);
         }
         let path = CStr::from_bytes_until_nul(&path).map_err(|_| libc::ENAMETOOLONG)?;
-        let flags = libc::O_WRONLY | libc::O_NOFOLLOW;
+        // Nobody waits for the reader of a pipe that somebody put in its place.
+        let flags = libc::O_WRONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let fd = system::open(path, flags, 0)?;
         *self.store = Some((self.version, fd));
         Ok(fd)

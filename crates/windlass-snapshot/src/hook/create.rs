@@ -357,14 +357,12 @@ pub(super) fn ensure_store(
         return Ok(());
     }
     // The store of snapshots that are gone.
-    if let Some(path) = PreservedPages::path_of(memory) {
-        PreservedPages::remove(&path)?;
-    }
+    PreservedPages::remove(memory)?;
     let place = place.canonicalize().doing("resolve", place)?;
     let name = locked.control().path().file_name().unwrap_or_default();
     let name = format!(".{}.pages", name.to_string_lossy());
     let path = place.join(name);
-    PreservedPages::remove(&path)?;
+    PreservedPages::make_room(&path)?;
     PreservedPages::create(memory, &path, page_bytes)
 }
 

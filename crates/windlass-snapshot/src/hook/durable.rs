@@ -218,10 +218,11 @@ fn stamp(locked: &Locked<'_>) -> Result<(), HookError> {
         at: untouched::now(),
         is_last: false,
     };
+    // A killed controller may have left it.
+    durable::if_there(std::fs::remove_file(&unnamed)).doing("remove", &unnamed)?;
     let file = OpenOptions::new()
         .write(true)
-        .create(true)
-        .truncate(true)
+        .create_new(true)
         .mode(PRIVATE_MODE)
         .open(&unnamed);
     let written = file.and_then(|mut file| {

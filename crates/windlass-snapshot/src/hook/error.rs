@@ -102,6 +102,12 @@ pub enum HookError {
         /// The file.
         path: PathBuf,
     },
+    /// Something else has the name of the file for the pages.
+    #[error("{} is there, and is no file for the pages of snapshots", path.display())]
+    StoreTaken {
+        /// What has the name.
+        path: PathBuf,
+    },
     /// The disk has less free space than is to be kept.
     #[error("the disk of {} has {} free, and {} are to be kept", store.display(), show_size(*free), show_size(*keep))]
     NoRoom {

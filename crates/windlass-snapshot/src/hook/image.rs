@@ -226,7 +226,7 @@ impl HookImage {
         }
         let memory = self.control.memory();
         let path = PreservedPages::path_of(memory).unwrap_or_default();
-        let opened = PreservedPages::open(&path, self.document.page_bytes, false);
+        let opened = PreservedPages::open(&path, self.document.page_bytes);
         let opened = opened.map_err(|error| ImageError::Directory {
             operation: "open",
             path,

@@ -14,7 +14,7 @@ use windlass_image::layout::{Geometry, Slot, SlotEntry};
 
 use super::control::{Control, Patience, key_of};
 use super::durable;
-use super::error::{HookError, HookIo};
+use super::error::HookError;
 use super::examined::examine;
 use super::graves;
 use super::store::PreservedPages;
@@ -41,15 +41,7 @@ impl Keeper {
         let Ok(geometry) = Geometry::new(memory.page_bytes()) else {
             return Ok(None);
         };
-        let store = match PreservedPages::path_of(memory).filter(|path| path.exists()) {
-            Some(path) => Some(
-                File::options()
-                    .write(true)
-                    .open(&path)
-                    .doing("open", &path)?,
-            ),
-            None => None,
-        };
+        let store = PreservedPages::own_file(memory)?.map(|(_, file)| file);
         let mut process = Process::new();
         process.join(memory, std::process::id(), &mut Patience::default());
         Ok(Some(Self {

@@ -130,10 +130,9 @@ fn free_pages(locked: &Locked<'_>, snapshot: &Snapshot<'_>) -> Result<(), HookEr
     {
         return Ok(());
     }
-    let Some(path) = PreservedPages::path_of(memory).filter(|path| path.exists()) else {
+    let Some(store) = PreservedPages::open_to_free(memory)? else {
         return Ok(());
     };
-    let store = PreservedPages::open(&path, memory.page_bytes(), true)?;
     let mut unneeded = Vec::with_capacity(FREED_AT_ONCE);
     let mut freed = Ok(());
     for record in snapshot.files() {
@@ -163,8 +162,8 @@ fn free(locked: &Locked<'_>, snapshot: &Snapshot<'_>) -> Result<(), HookError> {
     }
     if locked.snapshots().next().is_none() {
         let memory = locked.memory();
-        if let Some(path) = PreservedPages::path_of(memory) {
-            PreservedPages::remove(&path)?;
+        if PreservedPages::path_of(memory).is_some() {
+            PreservedPages::remove(memory)?;
             memory.set_store(b"");
         }
     }

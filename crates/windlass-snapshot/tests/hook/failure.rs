@@ -1,7 +1,7 @@
 //! Whatever breaks on our side: the source goes on, and no snapshot shows a wrong page.
 
 use windlass_image::Image;
-use windlass_snapshot::hook::{self, HookError, HookImage};
+use windlass_snapshot::hook::{self, HookError, HookImage, HookStart};
 use windlass_testkit::postgres::{DEFAULT_BIN, PrivateCluster};
 
 use crate::support::{Source, kill_checkpointer, sums};
@@ -45,6 +45,36 @@ fn a_store_that_is_gone_loses_the_snapshot_and_no_statement() {
     let before = sums(&second.directory);
     write(&source.server);
     assert_eq!(sums(&second.directory), before);
+}
+
+/// The name of the store is known before it is made, and others may write its directory.
+#[test]
+fn a_link_in_the_place_of_the_store_is_not_followed_and_nothing_is_emptied() {
+    let source = source();
+    let name = source.memory().unwrap();
+    let name = name.file_name().unwrap().to_string_lossy().into_owned();
+    let store = source.store().join(format!(".{name}.pages"));
+    let other = source.server.data().join("PG_VERSION");
+    let bytes = std::fs::read(&other).unwrap();
+    std::os::unix::fs::symlink(&other, &store).unwrap();
+    let refused = source.try_snapshot("one", HookStart::Checkpoint);
+    let error = refused.err().unwrap();
+    assert!(matches!(error, HookError::StoreTaken { .. }), "{error}");
+    assert_eq!(std::fs::read(&other).unwrap(), bytes);
+    std::fs::remove_file(&store).unwrap();
+    let second = source.snapshot("two");
+    // Nor is it when the last snapshot goes.
+    std::fs::rename(&store, source.store().join("away")).unwrap();
+    std::os::unix::fs::symlink(&other, &store).unwrap();
+    write(&source.server);
+    hook::remove(&second.directory).unwrap();
+    assert_eq!(std::fs::read(&other).unwrap(), bytes);
+    std::fs::remove_file(&store).unwrap();
+    let third = source.snapshot("three");
+    let before = sums(&third.directory);
+    source.server.sql("postgres", "UPDATE t SET x = 'z'");
+    source.server.sql("postgres", "CHECKPOINT");
+    assert_eq!(sums(&third.directory), before);
 }
 
 #[test]

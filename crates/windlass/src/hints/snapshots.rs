@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use windlass_operations::nearest;
 use windlass_operations::privilege::as_typed;
-use windlass_operations::snapshots::{Left, Method, Obstacle, Older, SnapshotError};
+use windlass_operations::snapshots::{HookError, Left, Method, Obstacle, Older, SnapshotError};
 
 use crate::words::{moment_of, quoted};
 
@@ -204,7 +204,20 @@ fn of_method(error: &SnapshotError) -> Option<String> {
         SnapshotError::Method { method, .. } if *method == Method::Clone => {
             "Leave --method out: then Windlass copies what it cannot clone."
         }
+        SnapshotError::Hook(error) => return of_hook(error),
         SnapshotError::Io { source, .. } => return of_system(source),
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+/// What to do about what the hook needs.
+fn of_hook(error: &HookError) -> Option<String> {
+    let text = match error {
+        HookError::StoreTaken { .. } => {
+            "Find out whose it is, and move it away, or name another directory with --to. Windlass \
+             changes nothing that it did not make."
+        }
         _ => return None,
     };
     Some(text.to_owned())

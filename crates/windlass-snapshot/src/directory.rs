@@ -103,6 +103,17 @@ impl Locked {
         &self.path
     }
 
+    /// Makes a copy of a snapshot by the hook one that no server knows. The original, of which the
+    /// copy has the number, stays in its server.
+    pub(crate) fn leave_original(&self) -> Result<(), SnapshotError> {
+        let content = self.path.join(hook::CONTENT);
+        if !content.is_dir() {
+            return Ok(());
+        }
+        hook::forget_document(&content)?;
+        sync(&content)
+    }
+
     /// Removes what does not say, or says wrongly, which snapshot of a server this one is. True if
     /// the server may have it all the same.
     pub(crate) fn disbelieve(&self) -> Result<bool, SnapshotError> {

@@ -75,6 +75,14 @@ pub enum SnapshotError {
         /// Where it was.
         path: PathBuf,
     },
+    /// A link in the place of a database leads to a snapshot of another one.
+    #[error("{} leads to a snapshot of another database, {}", link.display(), database.display())]
+    OfAnother {
+        /// The link.
+        link: PathBuf,
+        /// The database that has the snapshot.
+        database: PathBuf,
+    },
     /// Not all snapshots could be looked at when the command began.
     #[error("not all snapshots of the database could be seen: {what}")]
     Unseen {

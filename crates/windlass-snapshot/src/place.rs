@@ -14,6 +14,7 @@ mod around;
 mod before;
 mod beside;
 mod leftover;
+mod whose;
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -286,12 +287,21 @@ impl Place {
             // Only the entry is here.
             Some(Entry::Missing { .. }) => self.remove_link(&link),
             Some(Entry::Unfinished { path, .. }) => Err(SnapshotError::InUse { path }),
-            Some(Entry::Snapshot(_) | Entry::Unreadable { .. }) => {
+            Some(Entry::Unreadable {
+                error: error @ SnapshotError::OfAnother { .. },
+                ..
+            }) => Err(error),
+            Some(entry @ (Entry::Snapshot(_) | Entry::Unreadable { .. })) => {
                 let path = real(&link)?;
                 if path.join(PENDING_STATE).symlink_metadata().is_ok() {
                     return Err(SnapshotError::NeededToUndo { path });
                 }
                 let directory = Locked::alone(&path)?.ok_or(SnapshotError::InUse { path })?;
+                if let Entry::Snapshot(snapshot) = &entry
+                    && self.is_copy(snapshot.path(), snapshot.record())
+                {
+                    directory.leave_original()?;
+                }
                 self.end(today, directory, &link)
             }
         }
@@ -396,11 +406,18 @@ impl Place {
             return Ok(Entry::Missing { name, path });
         };
         Ok(match Record::read(&path) {
-            Ok(Some(record)) => match Snapshot::new(path.clone(), record, name.as_str()) {
-                Ok(snapshot) => Entry::Snapshot(Box::new(snapshot)),
-                // It was dropped meanwhile.
-                Err(_) if !directory::is_complete(&path) => Entry::Unfinished { name, path },
-                Err(error) => Entry::Unreadable { name, path, error },
+            Ok(Some(record)) => match self.owner_elsewhere((&link, &path), &record) {
+                Some(database) => Entry::Unreadable {
+                    error: SnapshotError::OfAnother { link, database },
+                    name,
+                    path,
+                },
+                None => match Snapshot::new(path.clone(), record, name.as_str()) {
+                    Ok(snapshot) => Entry::Snapshot(Box::new(snapshot)),
+                    // It was dropped meanwhile.
+                    Err(_) if !directory::is_complete(&path) => Entry::Unfinished { name, path },
+                    Err(error) => Entry::Unreadable { name, path, error },
+                },
             },
             Ok(None) if has_lost_record(&path) => {
                 let error = SnapshotError::Damaged {

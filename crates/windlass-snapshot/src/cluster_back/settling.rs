@@ -173,6 +173,11 @@ fn pending_of(place: &Place, is_cut_off: bool) -> Result<Vec<PathBuf>, SnapshotE
                 let name = name.to_string();
                 return Err(SnapshotError::Missing { name, path });
             }
+            // What a revert of this cluster kept is in none of another database.
+            Entry::Unreadable {
+                error: SnapshotError::OfAnother { .. },
+                ..
+            } => {}
             Entry::Unreadable { error, .. } if is_cut_off => return Err(error),
             _ => continue,
         };

@@ -389,6 +389,13 @@ pub(crate) fn sum_of(file: &File) -> std::io::Result<(u32, u64)> {
     }
 }
 
+/// Removes the document. What is left belongs to no server.
+pub(crate) fn forget_document(directory: &Path) -> Result<(), HookError> {
+    let path = directory.join(DOCUMENT);
+    durable::if_there(std::fs::remove_file(&path)).doing("remove", &path)?;
+    Ok(())
+}
+
 /// Where the copy of a small file is.
 pub(crate) fn copied(directory: &Path, file: FileNo) -> PathBuf {
     directory.join(COPIED).join(file.0.to_string())

@@ -48,6 +48,10 @@ pub fn hint(error: &SnapshotError) -> Option<String> {
         SnapshotError::Missing { .. } => {
             "Mount the disk that it is on. If it is gone for good, drop the snapshot."
         }
+        SnapshotError::OfAnother { .. } => {
+            "Name that database instead. To take the snapshot out of the list of this one, remove \
+             the link: what it leads to stays."
+        }
         SnapshotError::NotASet { .. } => {
             "Open, mount, extract, verify or compare it. For a restore, back it up first: windlass \
              backup DATABASE@NAME --to DIRECTORY"

@@ -335,6 +335,29 @@ fn a_damaged_note_is_a_warning_of_the_list_and_keeps_no_snapshot_from_use() {
     source.assert_nothing_left();
 }
 
+/// A copy of the directory has the number that the original has in its server.
+#[test]
+fn dropping_a_copy_of_a_snapshot_beside_a_copied_cluster_leaves_the_original() {
+    let mut source = Orphaned::new();
+    source.create(0, "one");
+    let rows = source.rows();
+    source.write();
+    source.cluster.stop("fast");
+    let copy = source.cluster.data().with_file_name("copied");
+    let home = copy.with_file_name("copied.windlass-snapshots");
+    copied(source.cluster.data(), &copy);
+    copied(&source.home(), &home);
+    source.cluster.run();
+    let copy = copy.to_str().unwrap();
+    run(&source.scratch, 0, &["snapshot", "drop", copy, "one"]);
+    assert!(!home.join("one").exists());
+    source.write();
+    source.assert_shows("one", &rows);
+    source.snapshot(0, "drop", &["one"]);
+    source.assert_nothing_left();
+    std::fs::remove_dir_all(copy).unwrap();
+}
+
 /// The place of the snapshots is not where it was. Somebody may bring it back.
 #[test]
 fn snapshots_whose_place_was_moved_away_stay_until_it_is_back() {

@@ -151,6 +151,40 @@ fn nothing_else_is_written_into_snapshots() {
     assert_eq!(listed(&database).len(), 2);
 }
 
+/// As a copy of a directory leaves it, with the database and its place.
+#[test]
+fn a_snapshot_of_another_database_is_not_reverted_to_or_dropped_through_a_link() {
+    let place = Place::new();
+    let (database, disk2) = (place.arg("shop.db"), place.arg("disk2"));
+    json(&["snapshot", "create", &database, "a", "--to", &disk2]);
+    let other = place.path("test/shop.db");
+    std::fs::create_dir_all(home(&other)).unwrap();
+    std::fs::copy(place.path("shop.db"), &other).unwrap();
+    let link = home(&other).join("a");
+    std::os::unix::fs::symlink(place.path("disk2/a"), &link).unwrap();
+    let before = std::fs::read(&other).unwrap();
+    let other = other.to_str().unwrap();
+    let word = format!("{other}@a");
+    for words in [
+        &["revert", &word, "--yes"][..],
+        &["drop", other, "a"],
+        &["list", other],
+    ] {
+        let output = windlass(&[&["snapshot"], words].concat());
+        let printed = text(&output);
+        let code = if words[0] == "list" { 3 } else { 1 };
+        assert_eq!(output.status.code(), Some(code), "{printed}");
+        let said = format!("leads to a snapshot of another database, {database}");
+        assert!(printed.contains(&said), "{printed}");
+        assert!(printed.contains("hint: Name that database"), "{printed}");
+    }
+    assert_eq!(std::fs::read(other).unwrap(), before);
+    assert!(link.is_symlink());
+    assert_eq!(listed(&database)[0]["state"], "kept");
+    let (code, _) = json(&["snapshot", "drop", &database, "a"]);
+    assert_eq!(code, 0);
+}
+
 /// The calls at whose entry a process is killed. What happens between two of them changes nothing
 /// on the disk.
 const CALLS: [&str; 9] = [

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use windlass_engine::media::fitted;
 use windlass_engine::{show_size, to_json};
 use windlass_operations::snapshots::{
-    self, Entry, HookState, Listed, Listing, Orphans, State, Survives, Undo,
+    self, Entry, HookState, Listed, Listing, Orphans, SnapshotError, State, Survives, Undo,
 };
 
 use crate::cli::{Global, SnapshotList};
@@ -224,6 +224,10 @@ fn state(listed: &Listed) -> String {
         },
         Entry::Unfinished { .. } => "unfinished".to_owned(),
         Entry::Missing { path, .. } => format!("{} is not there", path.display()),
+        Entry::Unreadable {
+            error: SnapshotError::OfAnother { .. },
+            ..
+        } => "of another database".to_owned(),
         Entry::Unreadable { .. } => "cannot be read".to_owned(),
     }
 }

@@ -1,0 +1,240 @@
+//! Whose a snapshot is that has its entry in a place. Somebody may have copied the directory of
+//! another database with it: then links lead to the snapshots of that one, and what was copied of
+//! a snapshot by the hook names the one that its server has.
+//!
+//! Never does: take a snapshot for another database's because its own is not where it was. That may
+//! have been moved or renamed, with its place.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::Place;
+use crate::cluster::CONTROL_PATH;
+use crate::method::Method;
+use crate::record::Record;
+
+impl Place {
+    /// The other database whose snapshot is in a directory, if that is certain and an entry here is
+    /// only a link to it.
+    pub(super) fn owner_elsewhere(
+        &self,
+        (entry, path): (&Path, &Path),
+        record: &Record,
+    ) -> Option<PathBuf> {
+        if !entry.is_symlink() {
+            return None;
+        }
+        let other = self.other_database(record)?;
+        let is_there = |home: &Path| {
+            let found = home.join(&record.name).canonicalize();
+            found.is_ok_and(|found| found == path)
+        };
+        let own = self.database();
+        let is_others = is_of_other_kind(&own, record)
+            || is_of_other_system(&own, record)
+            || has_entry(&other, is_there);
+        is_others.then_some(other)
+    }
+
+    /// Whether a snapshot by the hook is a copy of one that another database has.
+    pub(super) fn is_copy(&self, path: &Path, record: &Record) -> bool {
+        let is_original = |home: &Path| {
+            let found = home.join(&record.name);
+            let is_elsewhere = found.canonicalize().is_ok_and(|found| found != path);
+            let known = Record::read(&found).ok().flatten();
+            is_elsewhere && known.is_some_and(|known| known.id == record.id)
+        };
+        record.method == Method::Hook
+            && self
+                .other_database(record)
+                .is_some_and(|other| has_entry(&other, is_original))
+    }
+
+    /// The database that a record names, if that is there and is not the one with this place.
+    fn other_database(&self, record: &Record) -> Option<PathBuf> {
+        let own = self.database();
+        let source = &record.source.path;
+        if *source == own {
+            return None;
+        }
+        // Where nothing is, there is no other one.
+        let other = source.canonicalize().ok()?;
+        (!is_same(&other, &own)).then_some(other)
+    }
+}
+
+/// Whether a database has an entry of a kind in one of its places.
+fn has_entry(database: &Path, is_it: impl Fn(&Path) -> bool) -> bool {
+    Place::beside(database).is_ok_and(|place| place.homes().any(is_it))
+}
+
+/// Whether two paths lead to the same file or directory. A directory may be mounted in two places.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let key = |path: &Path| {
+        let found = path.metadata().ok()?;
+        Some((found.dev(), found.ino()))
+    };
+    key(one).is_some_and(|one| key(other) == Some(one))
+}
+
+/// Whether one of a file and a data directory has a snapshot of the other.
+fn is_of_other_kind(own: &Path, record: &Record) -> bool {
+    let is_file = record.source.kind == windlass_sqlite::KIND;
+    own.metadata().is_ok_and(|found| found.is_dir() == is_file)
+}
+
+/// Whether a data directory is of another cluster than the snapshot.
+fn is_of_other_system(own: &Path, record: &Record) -> bool {
+    let known = record.facts.database.get("system_identifier");
+    let Some(known) = known.and_then(serde_json::Value::as_str) else {
+        return false;
+    };
+    let mut bytes = [0; 8];
+    let read = File::open(own.join(CONTROL_PATH)).and_then(|mut file| file.read_exact(&mut bytes));
+    read.is_ok() && known != u64::from_le_bytes(bytes).to_string()
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::directory::Locked;
+    use crate::error::SnapshotError;
+    use crate::name::SnapshotName;
+    use crate::place::Entry;
+    use crate::record::Source;
+    use crate::record::tests::record;
+
+    /// A database `a.db` with a snapshot on another disk, and a copy `b.db` with the same link.
+    struct Copied(tempfile::TempDir);
+
+    impl Copied {
+        fn new() -> Self {
+            let copied = Self(tempfile::tempdir().unwrap());
+            std::fs::create_dir(copied.at("disk")).unwrap();
+            drop(Locked::create(&copied.snapshot()).unwrap());
+            let source = Source {
+                kind: "sqlite".to_owned(),
+                path: copied.at("a.db"),
+            };
+            let record = Record {
+                source,
+                ..record("one")
+            };
+            record.write(&copied.snapshot()).unwrap();
+            for name in ["a.db", "b.db"] {
+                std::fs::write(copied.at(name), "rows").unwrap();
+                let home = copied.place(name).home().to_owned();
+                std::fs::create_dir(&home).unwrap();
+                symlink(copied.snapshot(), home.join("one")).unwrap();
+            }
+            copied
+        }
+
+        fn at(&self, name: &str) -> PathBuf {
+            self.0.path().canonicalize().unwrap().join(name)
+        }
+
+        fn snapshot(&self) -> PathBuf {
+            self.at("disk/one")
+        }
+
+        fn place(&self, name: &str) -> Place {
+            Place::beside(&self.at(name)).unwrap()
+        }
+
+        fn find(&self, name: &str) -> Result<(), SnapshotError> {
+            let one = SnapshotName::parse("one").unwrap();
+            self.place(name).find(&one).map(|_| ())
+        }
+
+        fn remove(&self, name: &str) -> Result<(), SnapshotError> {
+            let one = SnapshotName::parse("one").unwrap();
+            self.place(name).remove(&one, &mut |_| {})
+        }
+
+        fn assert_is_of_a(&self, ended: Result<(), SnapshotError>) {
+            let error = ended.unwrap_err();
+            let is_named = matches!(
+                &error,
+                SnapshotError::OfAnother { database, .. } if *database == self.at("a.db")
+            );
+            assert!(is_named, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_link_to_the_snapshot_of_another_database_is_neither_followed_nor_dropped() {
+        let copied = Copied::new();
+        copied.find("a.db").unwrap();
+        copied.assert_is_of_a(copied.find("b.db"));
+        copied.assert_is_of_a(copied.remove("b.db"));
+        // Also if the copy is gone: nobody puts the other one in its place.
+        std::fs::remove_file(copied.at("b.db")).unwrap();
+        copied.assert_is_of_a(copied.find("b.db"));
+        assert!(matches!(
+            &copied.place("b.db").list().unwrap()[..],
+            [Entry::Unreadable { .. }]
+        ));
+        copied.find("a.db").unwrap();
+        copied.remove("a.db").unwrap();
+        assert!(!copied.snapshot().exists());
+    }
+
+    #[test]
+    fn a_database_that_was_moved_with_its_place_keeps_its_snapshots() {
+        let copied = Copied::new();
+        let rename = |from: &str, to: &str| {
+            std::fs::rename(copied.at(from), copied.at(to)).unwrap();
+        };
+        for name in ["b.db", "b.db.windlass-snapshots/one"] {
+            std::fs::remove_file(copied.at(name)).unwrap();
+        }
+        std::fs::remove_dir(copied.at("b.db.windlass-snapshots")).unwrap();
+        rename("a.db", "b.db");
+        rename("a.db.windlass-snapshots", "b.db.windlass-snapshots");
+        copied.find("b.db").unwrap();
+        // Another one has the old name, and no snapshots or other ones.
+        std::fs::write(copied.at("a.db"), "other rows").unwrap();
+        copied.find("b.db").unwrap();
+        // The directory is mounted in two places, or somebody wrote its name in another way.
+        std::fs::remove_file(copied.at("a.db")).unwrap();
+        std::fs::hard_link(copied.at("b.db"), copied.at("a.db")).unwrap();
+        symlink(
+            "b.db.windlass-snapshots",
+            copied.at("a.db.windlass-snapshots"),
+        )
+        .unwrap();
+        copied.find("b.db").unwrap();
+        std::fs::remove_file(copied.at("a.db.windlass-snapshots")).unwrap();
+        copied.remove("b.db").unwrap();
+        assert!(!copied.snapshot().exists());
+    }
+
+    #[test]
+    fn a_snapshot_of_another_kind_or_cluster_is_of_another_database() {
+        let copied = Copied::new();
+        let place = copied.place("b.db");
+        let of_cluster = |system: &str| {
+            let mut record = record("one");
+            record.source.kind = "postgresql".to_owned();
+            record.source.path = copied.at("disk");
+            record.facts.database = serde_json::json!({"system_identifier": system});
+            record
+        };
+        let (link, nowhere) = (place.home().join("one"), copied.at("disk/other"));
+        let owner = |place: &Place, system: &str| {
+            place.owner_elsewhere((&link, &nowhere), &of_cluster(system))
+        };
+        assert!(owner(&place, "7").is_some());
+        std::fs::create_dir_all(copied.at("main/global")).unwrap();
+        std::fs::write(copied.at("main").join(CONTROL_PATH), 7_u64.to_le_bytes()).unwrap();
+        let place = copied.place("main");
+        assert_eq!(owner(&place, "7"), None);
+        assert_eq!(owner(&place, "8"), Some(copied.at("disk")));
+    }
+}

@@ -16,7 +16,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Access, FlockOperation, access, flock};
 use rustix::io::Errno;
 use windlass_engine::{durable, read_regular_at_most};
 
@@ -101,6 +101,16 @@ impl Locked {
     /// The directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Fails if this user may not remove all of it. It is asked before the snapshot ends: what is
+    /// left then is no snapshot any more.
+    pub(crate) fn check_removable(&self) -> Result<(), SnapshotError> {
+        hook::check_readable(&self.path.join(hook::CONTENT))?;
+        if let Some(parent) = self.path.parent() {
+            check_changeable(parent)?;
+        }
+        check_all_changeable(&self.path)
     }
 
     /// Makes a copy of a snapshot by the hook one that no server knows. The original, of which the
@@ -199,6 +209,25 @@ fn make_mark(mark: &Path) -> Result<(), SnapshotError> {
     durable::sync_parent(mark).doing("sync the directory of", mark)
 }
 
+/// Fails if this user may not remove what a directory and those below it have.
+fn check_all_changeable(directory: &Path) -> Result<(), SnapshotError> {
+    check_changeable(directory)?;
+    for entry in std::fs::read_dir(directory).doing("list", directory)? {
+        let entry = entry.doing("list", directory)?;
+        let path = entry.path();
+        if entry.file_type().doing("inspect", &path)?.is_dir() {
+            check_all_changeable(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Fails if this user may not give or take away names in a directory.
+pub(crate) fn check_changeable(directory: &Path) -> Result<(), SnapshotError> {
+    let needed = Access::WRITE_OK | Access::EXEC_OK;
+    access(directory, needed).doing("change", directory)
+}
+
 /// Syncs a directory, so that its entries survive a power cut.
 pub(crate) fn sync(path: &Path) -> Result<(), SnapshotError> {
     let opened = File::open(path).and_then(|directory| directory.sync_all());
@@ -219,5 +248,7 @@ pub(crate) fn is_ending(path: &Path) -> bool {
 
 /// Whether a snapshot is there.
 pub(crate) fn is_complete(path: &Path) -> bool {
-    path.join(RECORD).symlink_metadata().is_ok()
+    let found = path.join(RECORD).symlink_metadata();
+    // What cannot be looked at now is not gone.
+    !found.is_err_and(|error| durable::is_absent(&error))
 }

@@ -350,6 +350,15 @@ impl SnapshotError {
         }
     }
 
+    /// Whether this user may not do what was tried.
+    pub fn is_denied(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
+            Self::Hook(error) => error.is_denied(),
+            _ => false,
+        }
+    }
+
     /// Whether the words are wrong that the caller chose, or cannot go together.
     pub fn is_usage(&self) -> bool {
         let Self::Method { obstacle, .. } = self else {

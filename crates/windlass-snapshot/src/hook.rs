@@ -57,7 +57,7 @@ pub use loading::{check_modules, depending, is_active, memory_of};
 pub use maker::PostgresHook;
 pub(crate) use orphans::take_out_missing;
 pub use orphans::{Orphans, missed};
-pub(crate) use record::{CONTENT, Document, forget_document};
+pub(crate) use record::{CONTENT, Document, check_readable, forget_document};
 pub use remove::remove;
 pub(crate) use state::state_of;
 pub use state::{HookState, give_up, state};

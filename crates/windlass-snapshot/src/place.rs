@@ -149,7 +149,7 @@ impl Place {
 
     /// The snapshot of this name.
     pub fn find(&self, name: &SnapshotName) -> Result<Snapshot, SnapshotError> {
-        if !self.has_own(name) {
+        if !self.has_own(name)? {
             let holder = self.holder(name)?.ok_or_else(|| self.unknown(name))?;
             return holder.find(name);
         }
@@ -166,13 +166,18 @@ impl Place {
         }
     }
 
-    /// Whether something has this name.
+    /// Whether something has this name, or may have it.
     pub fn has(&self, name: &SnapshotName) -> bool {
-        self.has_own(name) || self.holder(name).is_ok_and(|holder| holder.is_some())
+        let has_own = self.has_own(name).unwrap_or(true);
+        has_own || self.holder(name).is_ok_and(|holder| holder.is_some())
     }
 
-    fn has_own(&self, name: &SnapshotName) -> bool {
-        self.path(name).symlink_metadata().is_ok()
+    fn has_own(&self, name: &SnapshotName) -> Result<bool, SnapshotError> {
+        let path = self.path(name);
+        match path.symlink_metadata() {
+            Err(error) if durable::is_absent(&error) => Ok(false),
+            found => found.doing("inspect", &path).map(|_| true),
+        }
     }
 
     /// Takes a name for a new snapshot, and makes its directory, here or in another one. First
@@ -246,8 +251,9 @@ impl Place {
         name: &SnapshotName,
         removed: &mut dyn FnMut(&Path),
     ) -> Result<(), SnapshotError> {
+        let has_own = self.has_own(name)?;
         let holder = match self.holder(name)? {
-            Some(holder) if !self.has_own(name) => holder,
+            Some(holder) if !has_own => holder,
             _ => self,
         };
         let gone = holder.remove_for(self, name, removed);
@@ -267,14 +273,14 @@ impl Place {
         }
         let lock = self.make()?;
         let link = self.path(name);
-        let is_known = self.has_own(name) || pending(&link).is_symlink();
-        let gone =
-            self.clean(today, removed)
-                .and_then(|()| match is_known && !self.has_own(name) {
-                    // It was what a killed process left.
-                    true => Ok(()),
-                    false => self.remove_alone(today, name),
-                });
+        let is_known = self.has_own(name)? || pending(&link).is_symlink();
+        let gone = self.clean(today, removed).and_then(|()| {
+            match is_known && !self.has_own(name)? {
+                // It was what a killed process left.
+                true => Ok(()),
+                false => self.remove_alone(today, name),
+            }
+        });
         today.leave(self);
         drop(lock);
         gone
@@ -286,7 +292,10 @@ impl Place {
             None => Err(self.unknown(name)),
             // Only the entry is here.
             Some(Entry::Missing { .. }) => self.remove_link(&link),
-            Some(Entry::Unfinished { path, .. }) => Err(SnapshotError::InUse { path }),
+            Some(Entry::Unfinished { path, .. }) => Err(match directory::is_marked(&path) {
+                true => SnapshotError::InUse { path },
+                false => SnapshotError::NotASnapshot { path },
+            }),
             Some(Entry::Unreadable {
                 error: error @ SnapshotError::OfAnother { .. },
                 ..
@@ -297,6 +306,8 @@ impl Place {
                     return Err(SnapshotError::NeededToUndo { path });
                 }
                 let directory = Locked::alone(&path)?.ok_or(SnapshotError::InUse { path })?;
+                directory.check_removable()?;
+                directory::check_changeable(&self.home)?;
                 if let Entry::Snapshot(snapshot) = &entry
                     && self.is_copy(snapshot.path(), snapshot.record())
                 {
@@ -393,7 +404,7 @@ impl Place {
     }
 
     fn entry_if_there(&self, name: &SnapshotName) -> Result<Option<Entry>, SnapshotError> {
-        match self.has_own(name) {
+        match self.has_own(name)? {
             true => self.entry(name.clone()).map(Some),
             false => Ok(None),
         }
@@ -401,9 +412,16 @@ impl Place {
 
     fn entry(&self, name: SnapshotName) -> Result<Entry, SnapshotError> {
         let link = self.path(&name);
-        let Ok(path) = real(&link) else {
-            let path = std::fs::read_link(&link).doing("read", &link)?;
-            return Ok(Entry::Missing { name, path });
+        let path = match real(&link) {
+            Err(error) if error.is_denied() => {
+                let path = link;
+                return Ok(Entry::Unreadable { name, path, error });
+            }
+            Err(_) => {
+                let path = std::fs::read_link(&link).doing("read", &link)?;
+                return Ok(Entry::Missing { name, path });
+            }
+            Ok(path) => path,
         };
         Ok(match Record::read(&path) {
             Ok(Some(record)) => match self.owner_elsewhere((&link, &path), &record) {
@@ -438,6 +456,10 @@ impl Place {
     fn unknown(&self, name: &SnapshotName) -> SnapshotError {
         // It may be where nobody can look.
         if let Err(error) = self.check_seen() {
+            return error;
+        }
+        // Nobody knows it if this user may not look, or if the directory of the place is away.
+        if let Err(error) = self.names() {
             return error;
         }
         // The name is what matters. Without a list there is no advice.

@@ -159,6 +159,11 @@ pub enum HookError {
 }
 
 impl HookError {
+    /// Whether this user may not do what was tried.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
+    }
+
     pub(crate) fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.into();
         Self::Io {

@@ -389,6 +389,13 @@ pub(crate) fn sum_of(file: &File) -> std::io::Result<(u32, u64)> {
     }
 }
 
+/// Fails if there is a document that this user may not read.
+pub(crate) fn check_readable(directory: &Path) -> Result<(), HookError> {
+    let path = directory.join(DOCUMENT);
+    durable::if_there(File::open(&path)).doing("open", &path)?;
+    Ok(())
+}
+
 /// Removes the document. What is left belongs to no server.
 pub(crate) fn forget_document(directory: &Path) -> Result<(), HookError> {
     let path = directory.join(DOCUMENT);

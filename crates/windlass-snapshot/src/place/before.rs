@@ -64,7 +64,7 @@ impl Place {
         for place in &self.before {
             for name in place.names()? {
                 let is_first = self.holder(&name)?.is_some_and(|holder| holder == place);
-                if is_first && !self.has_own(&name) {
+                if is_first && !self.has_own(&name)? {
                     found.push(place.entry(name)?);
                 }
             }
@@ -74,7 +74,10 @@ impl Place {
 
     /// The place before that has this name, for this database.
     pub(super) fn holder(&self, name: &SnapshotName) -> Result<Option<&Self>, SnapshotError> {
-        for place in self.before.iter().filter(|place| place.has_own(name)) {
+        for place in &self.before {
+            if !place.has_own(name)? {
+                continue;
+            }
             let is_of_another = match place.entry(name.clone())? {
                 Entry::Snapshot(snapshot) => {
                     is_of_another(&snapshot.record().source.path, &self.database())

@@ -43,7 +43,8 @@ pub fn hint(error: &SnapshotError) -> Option<String> {
             "Make it when nobody creates or moves databases and tablespaces. No snapshot was left."
         }
         SnapshotError::NotASnapshot { .. } => {
-            "`windlass snapshot list DATABASE` shows the snapshots of a database."
+            "`windlass snapshot list DATABASE` shows the snapshots of a database. Windlass removes \
+             no directory that it did not make."
         }
         SnapshotError::Missing { .. } => {
             "Mount the disk that it is on. If it is gone for good, drop the snapshot."
@@ -209,7 +210,7 @@ fn of_method(error: &SnapshotError) -> Option<String> {
             "Leave --method out: then Windlass copies what it cannot clone."
         }
         SnapshotError::Hook(error) => return of_hook(error),
-        SnapshotError::Io { source, .. } => return of_system(source),
+        SnapshotError::Io { action, source, .. } => return of_system(action, source),
         _ => return None,
     };
     Some(text.to_owned())
@@ -222,6 +223,7 @@ fn of_hook(error: &HookError) -> Option<String> {
             "Find out whose it is, and move it away, or name another directory with --to. Windlass \
              changes nothing that it did not make."
         }
+        HookError::Io { doing, source, .. } => return of_system(doing, source),
         _ => return None,
     };
     Some(text.to_owned())
@@ -273,9 +275,19 @@ fn library(looked: &[PathBuf]) -> String {
     )
 }
 
-fn of_system(error: &std::io::Error) -> Option<String> {
+/// What is done without writing.
+const READING: [&str; 8] = [
+    "examine", "find", "inspect", "list", "lock", "open", "read", "resolve",
+];
+
+fn of_system(action: &str, error: &std::io::Error) -> Option<String> {
     use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, StorageFull};
     let text = match error.kind() {
+        PermissionDenied if READING.contains(&action) => {
+            "Windlass looks there as the owner of the database, also if root types the command. \
+             Let that user read it, or type the command as that user. The snapshot itself may be \
+             whole."
+        }
         PermissionDenied | ReadOnlyFilesystem => {
             "The owner of the database must be allowed to write there. --to names another \
              directory."

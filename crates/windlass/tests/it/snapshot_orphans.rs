@@ -3,6 +3,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -331,6 +332,29 @@ fn a_damaged_note_is_a_warning_of_the_list_and_keeps_no_snapshot_from_use() {
     let word = format!("{}@one", source.cluster.conninfo());
     run(&source.scratch, 0, &["snapshot", "revert", &word, "--yes"]);
     assert_eq!(source.rows(), rows);
+    source.snapshot(0, "drop", &["one"]);
+    source.assert_nothing_left();
+}
+
+#[test]
+fn a_snapshot_that_may_not_be_read_is_not_lost_and_not_half_dropped() {
+    let source = Orphaned::new();
+    source.create(0, "one");
+    let rows = source.rows();
+    source.write();
+    let content = source.home().join("one/hook");
+    let allow = |mode: u32| {
+        std::fs::set_permissions(&content, PermissionsExt::from_mode(mode)).unwrap();
+    };
+    allow(0);
+    let listed = source.snapshot(3, "list", &[]);
+    assert!(listed.contains("Permission denied"), "{listed}");
+    assert!(!listed.contains("lost"), "{listed}");
+    let said = source.snapshot(1, "drop", &["one"]);
+    assert!(said.contains("Permission denied"), "{said}");
+    assert!(!said.contains("make another one"), "{said}");
+    allow(0o700);
+    source.assert_shows("one", &rows);
     source.snapshot(0, "drop", &["one"]);
     source.assert_nothing_left();
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -149,6 +150,62 @@ fn nothing_else_is_written_into_snapshots() {
         assert_eq!(windlass(&["verify", &snapshot]).status.code(), Some(0));
     }
     assert_eq!(listed(&database).len(), 2);
+}
+
+#[test]
+fn what_may_not_be_read_is_neither_missing_nor_half_dropped() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let (place, nobody) = (Place::new(), Some(65534));
+    let (database, disk2) = (place.arg("shop.db"), place.arg("disk2"));
+    for name in ["", "shop.db", "shop.db-wal", "shop.db-shm"] {
+        if place.path(name).exists() {
+            std::os::unix::fs::chown(place.path(name), nobody, nobody).unwrap();
+        }
+    }
+    let allow = |path: &Path, mode: u32| {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    };
+    let denied = |code: i32, words: &[&str]| {
+        let output = windlass(&[&["snapshot"], words].concat());
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(code), "{printed}");
+        assert!(printed.contains("Permission denied"), "{printed}");
+        assert!(
+            printed.contains("hint: Windlass looks there as"),
+            "{printed}"
+        );
+        for wrong in ["no snapshot", "not there", "lost"] {
+            assert!(!printed.contains(wrong), "{printed}");
+        }
+    };
+    json(&["snapshot", "create", &database, "a"]);
+    json(&["snapshot", "create", &database, "b", "--to", &disk2]);
+    let home = home(&place.path("shop.db"));
+    allow(&home, 0);
+    denied(1, &["list", &database]);
+    denied(1, &["drop", &database, "a"]);
+    denied(1, &["revert", &format!("{database}@a"), "--yes"]);
+    allow(&home, 0o700);
+    allow(&place.path("disk2"), 0);
+    denied(3, &["list", &database]);
+    allow(&place.path("disk2"), 0o700);
+    // Something in it cannot be removed.
+    let inner = home.join("a/inner");
+    std::fs::create_dir(&inner).unwrap();
+    std::fs::write(inner.join("file"), "").unwrap();
+    std::os::unix::fs::chown(&inner, nobody, nobody).unwrap();
+    allow(&inner, 0o500);
+    let output = windlass(&["snapshot", "drop", &database, "a"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    let kept = listed(&database);
+    assert!(kept.iter().all(|one| one["state"] == "kept"), "{kept:?}");
+    allow(&inner, 0o700);
+    for name in ["a", "b"] {
+        let (code, said) = json(&["snapshot", "drop", &database, name]);
+        assert_eq!(code, 0, "{said}");
+    }
 }
 
 /// As a copy of a directory leaves it, with the database and its place.

@@ -75,6 +75,14 @@ pub enum SnapshotError {
         /// Where it was.
         path: PathBuf,
     },
+    /// The directory of a database's snapshots is a link, and what that leads to is not there.
+    #[error("the snapshots are in {}, which is not there: {} leads to it", path.display(), home.display())]
+    PlaceAway {
+        /// The link.
+        home: PathBuf,
+        /// Where it leads.
+        path: PathBuf,
+    },
     /// A link in the place of a database leads to a snapshot of another one.
     #[error("{} leads to a snapshot of another database, {}", link.display(), database.display())]
     OfAnother {

@@ -14,14 +14,12 @@ mod around;
 mod before;
 mod beside;
 mod leftover;
+mod locking;
 mod whose;
 
-use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
 use windlass_engine::durable;
 
 use crate::directory::{self, Locked};
@@ -33,9 +31,6 @@ use crate::snapshot::Snapshot;
 use crate::undo::PENDING_STATE;
 pub use around::snapshot_around;
 use leftover::{has_lost_record, pending};
-
-/// How often a place is made again that somebody else removed in the same moment.
-const ATTEMPTS: u32 = 8;
 
 /// The place of a database's snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,8 +204,12 @@ impl Place {
         let link = self.path(name);
         let path = match elsewhere {
             Some(elsewhere) => {
-                let elsewhere = elsewhere.canonicalize().doing("find", elsewhere)?;
-                elsewhere.join(name.as_str())
+                let elsewhere = real(elsewhere)?;
+                // The directory of the place may be a link.
+                match real(&self.home)? == elsewhere {
+                    true => link.clone(),
+                    false => elsewhere.join(name.as_str()),
+                }
             }
             None => link.clone(),
         };
@@ -348,35 +347,6 @@ impl Place {
         Ok(())
     }
 
-    /// Keeps names from being given and taken away, as long as the result lives.
-    pub(crate) fn lock(&self) -> Result<File, SnapshotError> {
-        self.make()
-    }
-
-    /// Makes the directory of the place if it is not there, and locks it.
-    fn make(&self) -> Result<File, SnapshotError> {
-        for _ in 0..ATTEMPTS {
-            let made = std::fs::DirBuilder::new().mode(0o700).create(&self.home);
-            match made {
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                made => {
-                    made.doing("make the directory", &self.home)?;
-                    durable::sync_parent(&self.home).doing("sync the directory of", &self.home)?;
-                }
-            }
-            let lock = match File::open(&self.home) {
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                opened => opened.doing("open", &self.home)?,
-            };
-            flock(&lock, FlockOperation::LockExclusive).doing("lock", &self.home)?;
-            // Who had the lock may have removed it.
-            if durable::is_file_at(&lock, &self.home).unwrap_or(false) {
-                return Ok(lock);
-            }
-        }
-        Err(ErrorKind::NotFound).doing("lock", &self.home)
-    }
-
     /// Removes the directory of the place if nothing is in it. Call it under the lock.
     pub(crate) fn remove_if_empty(&self) {
         self.forget_numbers();
@@ -387,13 +357,20 @@ impl Place {
 
     fn names(&self) -> Result<Vec<SnapshotName>, SnapshotError> {
         let entries = match std::fs::read_dir(&self.home) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.check_not_away()?;
+                return Ok(Vec::new());
+            }
             entries => entries.doing("list", &self.home)?,
         };
         let mut names = Vec::new();
         for entry in entries {
-            let name = entry.doing("list", &self.home)?.file_name();
+            let entry = entry.doing("list", &self.home)?;
             // Something else in here is not ours.
+            if entry.file_type().is_ok_and(|kind| kind.is_file()) {
+                continue;
+            }
+            let name = entry.file_name();
             let name = name
                 .to_str()
                 .and_then(|name| SnapshotName::parse(name).ok());

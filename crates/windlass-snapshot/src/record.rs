@@ -125,7 +125,7 @@ impl Record {
     pub(crate) fn read(directory: &Path) -> Result<Option<Self>, SnapshotError> {
         let path = directory.join(RECORD);
         match path.symlink_metadata() {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if durable::is_absent(&error) => return Ok(None),
             found => found.doing("inspect", &path)?,
         };
         let bytes = match read_regular_at_most(&path, BYTES_MAX) {

@@ -8,11 +8,7 @@
 //!
 //! Never does: show what is of another cluster, which has the old path now.
 
-use std::fs::File;
 use std::path::Path;
-
-use rustix::fs::{FlockOperation, flock};
-use windlass_engine::durable;
 
 use super::{Entry, Place};
 use crate::error::SnapshotError;
@@ -155,14 +151,6 @@ impl Place {
         }
     }
 
-    /// Locks a place that is there, unless somebody else has the lock.
-    fn lock_if_free(&self) -> Option<File> {
-        let lock = File::open(&self.home).ok()?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
-        let is_there = durable::is_file_at(&lock, &self.home).unwrap_or(false);
-        is_there.then_some(lock)
-    }
-
     /// Forgets the numbers of states with the last snapshot: without that there are no states.
     pub(super) fn forget_numbers(&self) {
         if self.has_none_before() {
@@ -196,6 +184,8 @@ fn is_of_another(path: &Path, database: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
+
+    use rustix::fs::{FlockOperation, flock};
 
     use super::*;
     use crate::directory::Locked;

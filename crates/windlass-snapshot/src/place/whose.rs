@@ -23,7 +23,8 @@ impl Place {
         (entry, path): (&Path, &Path),
         record: &Record,
     ) -> Option<PathBuf> {
-        if !entry.is_symlink() {
+        // The directory of the place may be a link, too.
+        if path == entry {
             return None;
         }
         let other = self.other_database(record)?;

@@ -88,6 +88,69 @@ fn a_snapshot_elsewhere_is_found_from_the_database_and_missed_when_it_is_gone() 
     assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
 }
 
+/// Somebody moved the directory of the snapshots to another disk, and left a link.
+#[test]
+fn a_place_that_is_a_link_is_used_like_any_other_and_missed_when_its_disk_is_away() {
+    let (dir, database) = database();
+    let place = Place::beside(&database).unwrap();
+    let moved = dir.path().join("moved");
+    snapshot(&database, "old", None).unwrap();
+    std::fs::rename(place.home(), &moved).unwrap();
+    std::os::unix::fs::symlink(&moved, place.home()).unwrap();
+    snapshot(&database, "new", None).unwrap();
+    assert_eq!(names(&place), ["old", "new"]);
+    assert!(moved.join("new/record").exists());
+    drop_it(&place, "old").unwrap();
+    place.find(&name("new")).unwrap();
+    let away = dir.path().join("away");
+    std::fs::rename(&moved, &away).unwrap();
+    for error in [
+        place.list().unwrap_err(),
+        place.find(&name("new")).unwrap_err(),
+        drop_it(&place, "new").unwrap_err(),
+        snapshot(&database, "newer", None).unwrap_err(),
+    ] {
+        let is_away = matches!(&error, SnapshotError::PlaceAway { path, .. } if *path == moved);
+        assert!(is_away, "{error}");
+    }
+    std::fs::rename(&away, &moved).unwrap();
+    drop_it(&place, "new").unwrap();
+    assert_eq!(std::fs::read_dir(&moved).unwrap().count(), 0);
+    // Somebody names the directory itself.
+    let reserved = place.reserve(&name("here"), Some(&moved), &mut |_| {});
+    reserved.unwrap().take_back().unwrap();
+    assert_eq!(std::fs::read_dir(&moved).unwrap().count(), 0);
+    // Another database has the same link.
+    let other = dir.path().join("other.db");
+    std::fs::copy(&database, &other).unwrap();
+    snapshot(&database, "one", None).unwrap();
+    let others = Place::beside(&other).unwrap();
+    std::os::unix::fs::symlink(&moved, others.home()).unwrap();
+    let error = drop_it(&others, "one").unwrap_err();
+    assert!(matches!(error, SnapshotError::OfAnother { .. }), "{error}");
+    place.find(&name("one")).unwrap();
+}
+
+#[test]
+fn an_entry_that_leads_to_no_snapshot_is_not_in_use_and_stays() {
+    let (dir, database) = database();
+    let place = Place::beside(&database).unwrap();
+    snapshot(&database, "a", None).unwrap();
+    let photos = dir.path().join("photos");
+    std::fs::create_dir(&photos).unwrap();
+    std::fs::write(photos.join("one.jpg"), b"jpg").unwrap();
+    for (text, target) in [("photos", &photos), ("photo", &photos.join("one.jpg"))] {
+        std::os::unix::fs::symlink(target, place.home().join(text)).unwrap();
+        let error = drop_it(&place, text).unwrap_err();
+        let is_told = matches!(&error, SnapshotError::NotASnapshot { path } if path == target);
+        assert!(is_told, "{error}");
+    }
+    // A file is no snapshot, and no damaged one.
+    std::fs::write(place.home().join("notes"), b"notes").unwrap();
+    assert_eq!(names(&place), ["a", "photo", "photos"]);
+    assert!(photos.join("one.jpg").exists());
+}
+
 fn choose_copy(database: &Path) -> Box<dyn windlass_snapshot::Maker> {
     let last = makers(database).pop().unwrap();
     assert_eq!(last.method(), Method::Copy);

@@ -49,6 +49,9 @@ pub fn hint(error: &SnapshotError) -> Option<String> {
         SnapshotError::Missing { .. } => {
             "Mount the disk that it is on. If it is gone for good, drop the snapshot."
         }
+        SnapshotError::PlaceAway { .. } => {
+            "Mount the disk that they are on. If they are gone for good, remove that link."
+        }
         SnapshotError::OfAnother { .. } => {
             "Name that database instead. To take the snapshot out of the list of this one, remove \
              the link: what it leads to stays."

@@ -27,7 +27,7 @@ use windlass_postgres::{
 };
 
 use crate::cluster::{self, CONTROL_PATH, PRIVATE_MODE, is_needed, own_file};
-use crate::error::{Doing, SnapshotError};
+use crate::error::{Doing, SnapshotError, failed_at};
 use crate::maker::{Made, Maker};
 use crate::method::Method;
 use crate::obstacle::Obstacle;
@@ -210,9 +210,16 @@ impl<'a> Cloned<'a> {
             Ok(()) => {}
             // A tablespace may be elsewhere.
             Err(errno) if is_unsupported(errno) => {
-                std::io::copy(&mut from, &mut clone).doing("copy", source)?;
+                std::io::copy(&mut from, &mut clone).map_err(|error| {
+                    let (action, at) = failed_at(&error, ("copy", source), &path);
+                    SnapshotError::io(action, at, error)
+                })?;
             }
-            Err(errno) => return Err(errno).doing("clone", source),
+            Err(errno) => {
+                let error = std::io::Error::from(errno);
+                let (action, at) = failed_at(&error, ("clone", source), &path);
+                return Err(SnapshotError::io(action, at, error));
+            }
         }
         clone.sync_all().doing("sync", &path)?;
         let metadata = clone.metadata().doing("inspect", &path)?;

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use windlass_engine::media::{Codec, Facts, SEAL_BYTES, Seal, SetId, fitted};
 use windlass_engine::{
-    BackupOptions, BackupRun, BufferPlan, BufferRequest, Cancel, Device, FileDevice,
+    BackupOptions, BackupRun, BufferPlan, BufferRequest, Cancel, Device, EngineError, FileDevice,
     FileDeviceOptions, METADATA_LIMIT_DEFAULT, OpenSet, Progress, durable, open_regular,
 };
-use windlass_postgres::{BackupRequest, Cluster};
-use windlass_sqlite::{Database, JournalMode, Warning};
+use windlass_postgres::{BackupRequest, Cluster, PostgresError};
+use windlass_sqlite::{Database, JournalMode, SqliteError, Warning};
 
 use crate::cluster;
 use crate::error::{Doing, SnapshotError};
@@ -133,7 +133,10 @@ impl Maker for SqliteCopy {
     ) -> Result<Made, SnapshotError> {
         let leave_free = left_for(&[Path::new(&self.database.facts().path)], into, 0)?;
         let run = start(into, (1, leave_free), progress, cancel)?;
-        let outcome = self.database.backup(run)?;
+        let outcome = self.database.backup(run).map_err(|error| match error {
+            SqliteError::Engine(error) => of_run(error),
+            error => error.into(),
+        })?;
         let waits = outcome.facts.journal_mode == JournalMode::Rollback;
         Ok(Made {
             facts: facts(into)?,
@@ -166,7 +169,11 @@ impl Maker for PostgresCopy {
         let of_server = [data.as_path(), &data.join("pg_wal")];
         let leave_free = left_for(&of_server, into, LOG_BYTES)?;
         let run = start(into, (volumes, leave_free), progress, cancel)?;
-        let outcome = self.cluster.backup(&self.request, run)?;
+        let outcome = self.cluster.backup(&self.request, run);
+        let outcome = outcome.map_err(|error| match error {
+            PostgresError::Engine(error) => of_run(error),
+            error => error.into(),
+        })?;
         Ok(Made {
             facts: facts(into)?,
             files: None,
@@ -191,6 +198,16 @@ fn left_for(database: &[&Path], into: &Path, least: u64) -> Result<u64, Snapshot
     let disk = disk.doing("examine", into)?;
     let part = disk.f_blocks.saturating_mul(disk.f_frsize) / LEFT_PART;
     Ok(part.min(LEFT_BYTES_MAX).max(least))
+}
+
+/// What a run said. A snapshot has one device, so a full disk is that of the snapshot.
+fn of_run(error: EngineError) -> SnapshotError {
+    match error {
+        EngineError::DeviceIo { device, source, .. } if durable::is_full(&source) => {
+            SnapshotError::io("write", Path::new(&device), source)
+        }
+        error => error.into(),
+    }
 }
 
 /// Starts a run with one stripe in this directory.

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use windlass_engine::EngineError;
+use windlass_engine::{EngineError, durable};
 use windlass_image::ImageError;
 use windlass_postgres::{PostgresError, WindowCause};
 use windlass_sqlite::SqliteError;
@@ -348,6 +348,14 @@ pub enum SnapshotError {
 }
 
 impl SnapshotError {
+    pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io {
+            action,
+            path: path.to_owned(),
+            source,
+        }
+    }
+
     /// Whether the caller asked for the end.
     pub fn is_cancelled(&self) -> bool {
         match self {
@@ -442,6 +450,19 @@ fn many(count: usize) -> String {
     }
 }
 
+/// What failed when something was done with a file to make another one of it. A full disk is that
+/// of the new one, and whoever reads the path of the first frees room on the wrong disk.
+pub(crate) fn failed_at<'a>(
+    error: &io::Error,
+    (action, from): (&'static str, &'a Path),
+    to: &'a Path,
+) -> (&'static str, &'a Path) {
+    match durable::is_full(error) {
+        true => ("write", to),
+        false => (action, from),
+    }
+}
+
 /// Says what was being done when a system call failed.
 pub(crate) trait Doing<T> {
     fn doing(self, action: &'static str, path: &Path) -> Result<T, SnapshotError>;
@@ -449,10 +470,6 @@ pub(crate) trait Doing<T> {
 
 impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
     fn doing(self, action: &'static str, path: &Path) -> Result<T, SnapshotError> {
-        self.map_err(|source| SnapshotError::Io {
-            action,
-            path: path.to_owned(),
-            source: source.into(),
-        })
+        self.map_err(|source| SnapshotError::io(action, path, source.into()))
     }
 }

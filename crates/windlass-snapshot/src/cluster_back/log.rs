@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use super::tree::LOG;
 use crate::directory;
-use crate::error::{Doing, SnapshotError};
+use crate::error::{Doing, SnapshotError, failed_at};
 
 /// Today's segments, beside the pages that were overwritten.
 const TAKEN: &str = "wal";
@@ -155,7 +155,10 @@ fn with(name: &OsStr, end: &str) -> OsString {
 /// Copies a file over another one, or clones it where the file system can.
 fn copy(from: &Path, to: &Path) -> Result<(), SnapshotError> {
     let partial = to.with_file_name(with(to.file_name().unwrap_or_default(), ".windlass"));
-    std::fs::copy(from, &partial).doing("copy", from)?;
+    std::fs::copy(from, &partial).map_err(|error| {
+        let (action, at) = failed_at(&error, ("copy", from), &partial);
+        SnapshotError::io(action, at, error)
+    })?;
     windlass_engine::durable::rename(&partial, to).doing("rename", &partial)
 }
 

@@ -7,12 +7,13 @@ use windlass_engine::media::{FileEntry, FileKind, FileNo, FileTable};
 use windlass_image::layout::hook::FileKey;
 use windlass_postgres::{BracketEnd, BracketFiles};
 
-use super::error::{HookError, HookIo};
+use super::error::HookError;
 use super::examined::examine;
 use super::index::Tracked;
 use super::links::{Linked, Links};
 use super::record::{Kept, copied, write};
 use crate::cluster::{CONTROL_PATH, is_needed, own_file};
+use crate::error::failed_at;
 
 /// Larger files are linked, even if they are no relations: a server log may be huge.
 const COPIED_BYTES_MAX: u64 = 64 * 1024;
@@ -203,7 +204,11 @@ impl Taken {
         path: &Path,
     ) -> Result<(), HookError> {
         let file = self.next();
-        let bytes = std::fs::copy(path, copied(directory, file)).doing("copy", path)?;
+        let to = copied(directory, file);
+        let bytes = std::fs::copy(path, &to).map_err(|error| {
+            let (doing, at) = failed_at(&error, ("copy", path), &to);
+            HookError::io(doing, at, error)
+        })?;
         self.add(file, format!("pg_wal/{name}"), bytes);
         // A server that recovers from it must not archive it again.
         let mark = format!("pg_wal/archive_status/{name}.done");

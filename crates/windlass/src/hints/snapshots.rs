@@ -284,7 +284,7 @@ const READING: [&str; 8] = [
 ];
 
 fn of_system(action: &str, error: &std::io::Error) -> Option<String> {
-    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, StorageFull};
+    use std::io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     let text = match error.kind() {
         PermissionDenied if READING.contains(&action) => {
             "Windlass looks there as the owner of the database, also if root types the command. \
@@ -295,7 +295,9 @@ fn of_system(action: &str, error: &std::io::Error) -> Option<String> {
             "The owner of the database must be allowed to write there. --to names another \
              directory."
         }
-        StorageFull => "Free space there, drop old snapshots, or name another disk with --to.",
+        StorageFull | QuotaExceeded => {
+            "Free space there, drop old snapshots, or name another disk with --to."
+        }
         _ => return None,
     };
     Some(text.to_owned())

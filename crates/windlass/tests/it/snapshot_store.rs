@@ -1,6 +1,7 @@
 //! The disk of a store: full, or gone under the running server. No statement of the source fails,
 //! no process of the server faults, and the snapshot is lost loudly.
 
+use std::io::Read;
 use std::process::Output;
 
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, stay_root};
@@ -62,6 +63,15 @@ impl Stored {
         let full = std::io::copy(&mut std::io::repeat(7), &mut file);
         assert_eq!(full.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
         path
+    }
+
+    /// Leaves so many bytes to the server.
+    fn leave(&self, bytes: u64) {
+        let found = rustix::fs::statvfs(self.volume.at()).unwrap();
+        let taken = found.f_bavail * found.f_frsize - bytes;
+        let mut file = std::fs::File::create(self.volume.at().join("ballast")).unwrap();
+        std::io::copy(&mut std::io::repeat(7).take(taken), &mut file).unwrap();
+        file.sync_all().unwrap();
     }
 
     /// Every page of the table is overwritten, by a session and by the checkpointer.
@@ -141,6 +151,22 @@ fn a_full_store_loses_the_snapshot_and_no_statement_and_the_next_one_is_right() 
     stored.fill();
     stored.write("z");
     stored.assert_lost("two", "the store was full");
+}
+
+/// The path of a file of the server would say that its own disk is full.
+#[test]
+fn a_full_disk_of_the_snapshot_is_named_and_not_that_of_the_server() {
+    let stored = Stored::new(VolumeKind::Ext4, 100);
+    stored.leave(3 << 20);
+    let to = stored.volume.at().to_str().unwrap();
+    for method in ["hook", "copy"] {
+        let made = stored.snapshot(&["create", "one", "--method", method, "--to", to]);
+        let said = text(&made);
+        assert_eq!(made.status.code(), Some(1), "{said}");
+        assert!(said.contains(&format!("error: write {to}/one/")), "{said}");
+        assert!(said.contains("No space left"), "{said}");
+        assert!(said.contains("hint: Free space there"), "{said}");
+    }
 }
 
 /// The server has the store open, and the memory with the map is not on its disk.

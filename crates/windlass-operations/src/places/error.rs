@@ -64,6 +64,12 @@ pub enum PlaceError {
         /// The word.
         word: PathBuf,
     },
+    /// The word names a snapshot, and a choice among sets was made.
+    #[error("{} is one snapshot, and no place of sets to choose from", word.display())]
+    ChosenSnapshot {
+        /// The word.
+        word: PathBuf,
+    },
     /// A stripe is of one set, and a choice was made.
     #[error("{} is one stripe, which is of one set{}", stripe.display(), of_set(set.as_ref()))]
     ChosenStripe {

@@ -11,7 +11,7 @@ use windlass_snapshot::{Content, Method, Snapshot};
 use crate::caller::Caller;
 use crate::error::OperationError;
 use crate::opened::ToOpen;
-use crate::places::{Configured, SetRequest};
+use crate::places::{Configured, PlaceError, SetRequest};
 use crate::privilege;
 
 /// A snapshot that is read as an image. It cannot be dropped meanwhile.
@@ -47,7 +47,14 @@ impl SnapshotImage {
         request: &SetRequest,
     ) -> Result<Option<Self>, OperationError> {
         match request.words.as_slice() {
-            [word] => Self::find(caller, word, &request.configured),
+            [word] => {
+                let found = Self::find(caller, word, &request.configured)?;
+                let choice = &request.choice;
+                match found.is_some() && (choice.which.is_some() || choice.of.is_some()) {
+                    true => Err(PlaceError::ChosenSnapshot { word: word.clone() }.into()),
+                    false => Ok(found),
+                }
+            }
             _ => Ok(None),
         }
     }

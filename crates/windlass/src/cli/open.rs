@@ -100,7 +100,8 @@ pub struct OpenOptions {
     #[arg(long, value_name = "USER", env = "WINDLASS_RUN_AS")]
     pub run_as: Option<String>,
     /// PostgreSQL: also listen on this TCP port. The passwords are those of the cluster
-    #[arg(long, value_name = "PORT", env = "WINDLASS_PORT")]
+    #[arg(long, value_name = "PORT", env = "WINDLASS_PORT",
+          value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
     /// PostgreSQL: the addresses for --port
     #[arg(
@@ -114,10 +115,38 @@ pub struct OpenOptions {
 }
 
 fn parse_setting(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.trim().is_empty() => {
-            Ok((name.trim().to_owned(), value.trim().to_owned()))
+    let parts = text.split_once('=');
+    let parts = parts.map(|(name, value)| (name.trim(), value.trim()));
+    let Some((name, value)) = parts.filter(|(name, _)| !name.is_empty()) else {
+        return Err("write NAME=VALUE".to_owned());
+    };
+    // Windlass would not find its own server. The server takes both names in any case.
+    match name.to_ascii_lowercase().as_str() {
+        "port" => Err("name the port with --port PORT".to_owned()),
+        "unix_socket_directories" => Err(
+            "the socket is in the directory of --scratch, and Windlass connects there".to_owned(),
+        ),
+        _ => Ok((name.to_owned(), value.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_by_which_windlass_finds_its_server_are_refused() {
+        let setting = |text| parse_setting(text).ok();
+        let parsed = ("work_mem".to_owned(), "1 MB".to_owned());
+        assert_eq!(setting(" work_mem = 1 MB"), Some(parsed));
+        for text in [
+            "port=1",
+            "PORT = 1",
+            "unix_socket_directories=/tmp",
+            "=1",
+            "x",
+        ] {
+            assert_eq!(setting(text), None, "{text}");
         }
-        _ => Err("write NAME=VALUE".to_owned()),
     }
 }

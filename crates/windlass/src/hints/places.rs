@@ -42,6 +42,9 @@ fn hint(error: &PlaceError) -> Option<String> {
              [\"/path/of/its/sets\"]"
         }
         PlaceError::ChosenTwice { .. } => "Choose the set once.",
+        PlaceError::ChosenSnapshot { .. } => {
+            "--set and --database choose among the sets of a directory: leave them out."
+        }
         PlaceError::ChosenStripe { .. } => {
             "--set and --database choose among the sets of a directory: name the directory."
         }

@@ -226,6 +226,9 @@ fn of_hook(error: &HookError) -> Option<String> {
             "Find out whose it is, and move it away, or name another directory with --to. Windlass \
              changes nothing that it did not make."
         }
+        HookError::NoRoom { .. } => {
+            "Free space there, keep less with --keep-free, or name another disk with --to."
+        }
         HookError::Io { doing, source, .. } => return of_system(doing, source),
         _ => return None,
     };

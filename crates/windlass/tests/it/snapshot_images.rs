@@ -171,6 +171,14 @@ fn a_backup_of_a_snapshot_restores_its_moment() {
 fn words_that_mean_no_snapshot_say_what_there_is() {
     let kept = Kept::new();
     let database = kept.database();
+    for choice in [["--set", "latest"], ["--database", "other"]] {
+        let word = format!("{database}@clone");
+        let printed = run(&["open", &word, choice[0], choice[1], "--", "true"], 2);
+        assert!(printed.contains("is one snapshot"), "{printed}");
+        assert!(printed.contains("leave them out"), "{printed}");
+    }
+    let zero = ["open", database.as_str(), "--port", "0"];
+    assert!(run(&zero, 2).contains("--port"));
     let printed = run(&["open", &format!("{database}@clon"), "--", "true"], 1);
     assert!(printed.contains("Did you mean clone?"), "{printed}");
     // A copy is a set, so it can be restored at once. A clone cannot.

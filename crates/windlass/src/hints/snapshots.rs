@@ -42,20 +42,6 @@ pub fn hint(error: &SnapshotError) -> Option<String> {
         SnapshotError::Disturbed { .. } => {
             "Make it when nobody creates or moves databases and tablespaces. No snapshot was left."
         }
-        SnapshotError::NotASnapshot { .. } => {
-            "`windlass snapshot list DATABASE` shows the snapshots of a database. Windlass removes \
-             no directory that it did not make."
-        }
-        SnapshotError::Missing { .. } => {
-            "Mount the disk that it is on. If it is gone for good, drop the snapshot."
-        }
-        SnapshotError::PlaceAway { .. } => {
-            "Mount the disk that they are on. If they are gone for good, remove that link."
-        }
-        SnapshotError::OfAnother { .. } => {
-            "Name that database instead. To take the snapshot out of the list of this one, remove \
-             the link: what it leads to stays."
-        }
         SnapshotError::NotASet { .. } => {
             "Open, mount, extract, verify or compare it. For a restore, back it up first: windlass \
              backup DATABASE@NAME --to DIRECTORY"
@@ -75,6 +61,28 @@ pub fn hint(error: &SnapshotError) -> Option<String> {
             "The database itself is as it was. Drop the snapshot, and make another one."
         }
         SnapshotError::Version { .. } => "Use the windlass that made it, or a newer one.",
+        other => return of_place(other),
+    };
+    Some(text.to_owned())
+}
+
+/// What to do about what is in a place, or is not there.
+fn of_place(error: &SnapshotError) -> Option<String> {
+    let text = match error {
+        SnapshotError::PlaceAway { .. } => {
+            "Mount the disk that they are on. If they are gone for good, remove that link."
+        }
+        SnapshotError::OfAnother { .. } => {
+            "Name that database instead. To take the snapshot out of the list of this one, remove \
+             the link: what it leads to stays."
+        }
+        SnapshotError::Missing { .. } => {
+            "Mount the disk that it is on. If it is gone for good, drop the snapshot."
+        }
+        SnapshotError::NotASnapshot { .. } => {
+            "`windlass snapshot list DATABASE` shows the snapshots of a database. Windlass removes \
+             no directory that it did not make."
+        }
         other => return of_states(other),
     };
     Some(text.to_owned())

@@ -177,7 +177,7 @@ fn pending_of(place: &Place, is_cut_off: bool) -> Result<Vec<PathBuf>, SnapshotE
             Entry::Unreadable {
                 error: SnapshotError::OfAnother { .. },
                 ..
-            } => {}
+            } => continue,
             Entry::Unreadable { error, .. } if is_cut_off => return Err(error),
             _ => continue,
         };

@@ -18,8 +18,14 @@ pub(super) struct Hidden {
 pub(super) fn hidden_states(place: &Place) -> Result<Vec<Hidden>, SnapshotError> {
     let mut found = Vec::new();
     for entry in place.list()? {
-        let Entry::Unreadable { path, error, .. } = entry else {
-            continue;
+        let (path, error) = match entry {
+            // Its states are another database's, too.
+            Entry::Unreadable {
+                error: SnapshotError::OfAnother { .. },
+                ..
+            } => continue,
+            Entry::Unreadable { path, error, .. } => (path, error),
+            _ => continue,
         };
         // Nobody knows what is in a directory that cannot be listed.
         let mut states = UndoState::list(&path).unwrap_or_default();

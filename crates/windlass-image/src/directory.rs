@@ -48,8 +48,9 @@ impl DirectoryImage {
         Ok(Self::new(FileTable(listing.entries), listing.paths, None))
     }
 
-    /// The files of a snapshot, each at its own path in `paths`. Nobody changes them, and `identity`
-    /// distinguishes them from all others. A path counts only for a regular file that has content.
+    /// The files of a snapshot, each at its own path in `paths`. Nobody changes them, and
+    /// `identity` distinguishes them from all others. A path counts only for a regular file that
+    /// has content.
     pub fn of_files(files: FileTable, paths: Vec<PathBuf>, identity: [u8; 32]) -> Self {
         Self::new(files, paths, Some(identity))
     }

@@ -89,7 +89,7 @@ impl HookImage {
         };
         for (position, kept) in image.document.kept.iter().enumerate() {
             if *kept == Kept::Copied {
-                image.file(position)?;
+                image.open_copied(position)?;
             }
         }
         Ok(image)

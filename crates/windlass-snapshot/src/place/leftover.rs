@@ -100,10 +100,11 @@ pub(super) fn has_lost_record(path: &Path) -> bool {
         let pending = [PENDING_FILE, PENDING_STATE].map(|name| path.join(name));
         !states.is_empty() || pending.iter().any(|path| path.symlink_metadata().is_ok())
     };
+    // In this order: what is dropped meanwhile is ending, or has nothing any more.
     directory::is_marked(path)
         && !directory::is_complete(path)
-        && is_kept()
         && !directory::is_ending(path)
+        && is_kept()
 }
 
 /// The name of an entry's link while its directory comes or goes.

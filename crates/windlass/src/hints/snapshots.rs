@@ -57,9 +57,6 @@ pub fn hint(error: &SnapshotError) -> Option<String> {
         SnapshotError::Damaged { .. } | SnapshotError::Lost { .. } => {
             "The database itself is as it was. Drop the snapshot, and make another one."
         }
-        SnapshotError::Hook(_) if error.is_damage() => {
-            "The database itself is as it was. Drop the snapshot, and make another one."
-        }
         SnapshotError::Version { .. } => "Use the windlass that made it, or a newer one.",
         other => return of_place(other),
     };
@@ -116,6 +113,9 @@ fn of_states(error: &SnapshotError) -> Option<String> {
         SnapshotError::LeftOpen { .. } => {
             "SQLite would mix its log with that of the file that is put back. End that program, \
              and type the command again."
+        }
+        SnapshotError::Hook(_) if error.is_damage() => {
+            "The database itself is as it was. Drop the snapshot, and make another one."
         }
         SnapshotError::EmptySnapshot { .. } => {
             "An empty file has no pages. The database itself is as it was. `windlass snapshot list \

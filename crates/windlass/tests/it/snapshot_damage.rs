@@ -77,21 +77,25 @@ fn no_changed_file_of_a_snapshot_by_the_hook_shows_another_moment() {
     changed(&document, |_| Some(others), || listed("that of the other"));
     changed(
         &document,
-        |bytes| Some(bytes[..100].into()),
+        |bytes| Some(bytes[..100].to_vec()),
         || listed("cut"),
     );
     changed(&document, |_| None, || listed("gone"));
     let table = home.join("one/hook/files");
     let middle = std::fs::read(&table).unwrap().len() / 2;
     changed(&table, flipped(middle), || refused("a bit of the table"));
-    changed(&table, |bytes| Some(bytes[..100].into()), || refused("cut"));
+    changed(
+        &table,
+        |bytes| Some(bytes[..100].to_vec()),
+        || refused("cut"),
+    );
     changed(&table, |_| None, || refused("the table is gone"));
     let copies = std::fs::read_dir(home.join("one/hook/copied")).unwrap();
     let copies = copies.map(|entry| entry.unwrap());
     let largest = copies.max_by_key(|entry| entry.metadata().unwrap().len());
     let copy = largest.unwrap().path();
     changed(&copy, flipped(100), || refused("a bit of a copy"));
-    changed(&copy, |bytes| Some(bytes[..9].into()), || refused("cut"));
+    changed(&copy, |bytes| Some(bytes[..9].to_vec()), || refused("cut"));
     changed(&copy, |_| None, || refused("a copy is gone"));
     source.assert_shows("one", &rows);
     // Older versions wrote no checksums.
@@ -386,7 +390,7 @@ fn a_revert_names_the_side_that_is_damaged() {
         goes();
         refused(&verify);
     };
-    changed(&data, |bytes| Some(bytes[..length / 2].into()), all);
+    changed(&data, |bytes| Some(bytes[..length / 2].to_vec()), all);
     changed(&data, |_| None, all);
     copies.said(0, &undo);
     assert_eq!(ledger.check(&ledger.path), 40);

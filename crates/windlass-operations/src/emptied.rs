@@ -1,9 +1,10 @@
 //! Notices that a SQLite database was emptied: a file of 0 bytes is an empty database to SQLite,
-//! and a backup of it succeeds.
+//! and a backup or a snapshot of it succeeds.
 
 use std::path::PathBuf;
 
-use windlass_engine::{SetEntry, SetState};
+use windlass_engine::{SetEntry, SetState, show_size};
+use windlass_snapshot::{Entry, Place, Record};
 use windlass_sqlite::{DatabaseFacts, DatabaseKey, KIND, Warning};
 
 use crate::places::{list, short_id};
@@ -24,6 +25,33 @@ pub fn warning(directories: &[PathBuf], now: &DatabaseFacts) -> Option<Warning> 
             set_bytes,
         })
     })
+}
+
+/// The words of the warning if the database is empty in a snapshot, and an older snapshot in its
+/// place is not. A place that cannot be listed has none: no snapshot fails for this.
+pub(crate) fn of_snapshots(place: &Place, now: &Record) -> Option<String> {
+    if now.source.kind != KIND || bytes_in(now) != Some(0) {
+        return None;
+    }
+    let all = place.list().ok()?;
+    let (name, bytes) = all.iter().rev().find_map(|entry| match entry {
+        Entry::Snapshot(snapshot) => {
+            let bytes = bytes_in(snapshot.record()).filter(|bytes| *bytes > 0)?;
+            Some((&snapshot.record().name, bytes))
+        }
+        _ => None,
+    })?;
+    Some(format!(
+        "{} is empty, although snapshot {name} holds {} of it: if nobody emptied it on purpose, \
+         take it from there",
+        now.source.path.display(),
+        show_size(bytes)
+    ))
+}
+
+/// How large the database is in a snapshot.
+fn bytes_in(record: &Record) -> Option<u64> {
+    record.facts.database["bytes"].as_u64()
 }
 
 /// How large the database is in a sealed set, if the set is of this database.

@@ -33,12 +33,22 @@ pub const MIRROR_FAILED: &str = "mirror-failed";
 /// The name of the warning about a mirror that lacks the set on which a set builds.
 pub const MIRROR_LACKS_BASE: &str = "mirror-lacks-base";
 
+/// The name of the warning about a database that was emptied since an earlier set or snapshot.
+pub(crate) const DATABASE_EMPTIED: &str = "database-emptied";
+
+/// The name of the warning about snapshots of a cluster that another one has replaced.
+pub const OTHER_CLUSTER: &str = "other-cluster";
+
+/// The name of the warning about a rolling snapshot by a dearer method than the last one.
+pub const METHOD_CHANGED: &str = "method-changed";
+
 /// The names of the warnings that can be accepted.
 pub fn acceptable() -> Vec<&'static str> {
     let postgres = windlass_postgres::Warning::LASTING.iter();
     let sqlite = windlass_sqlite::Warning::LASTING.iter();
     let mut names: Vec<_> = postgres.chain(sqlite).copied().collect();
     names.extend([SQLITE_VERSION, LOG_WITHOUT_SET, NOT_IN_LOG]);
+    names.extend([OTHER_CLUSTER, METHOD_CHANGED]);
     names
 }
 
@@ -194,6 +204,8 @@ mod tests {
             LOG_WITHOUT_SET,
             NOT_IN_LOG,
             FULL_INSTEAD,
+            OTHER_CLUSTER,
+            METHOD_CHANGED,
         ]);
         for name in all.clone() {
             assert!(manual.contains(&format!("| `{name}` |")), "{name}");

@@ -23,8 +23,8 @@ use crate::ending::Ending;
 use crate::error::{DatabaseError, DeviceError, OperationError};
 use crate::history::recorded;
 use crate::status::Operation;
-use crate::warnings::is_accepted;
-use crate::{outputs, privilege};
+use crate::warnings::{DATABASE_EMPTIED, is_accepted};
+use crate::{emptied, outputs, privilege};
 
 /// A snapshot to make.
 #[derive(Clone, Debug, Default)]
@@ -76,6 +76,17 @@ pub struct SnapshotWarning {
     pub text: String,
     /// Whether the user accepted it.
     pub accepted: bool,
+}
+
+impl SnapshotWarning {
+    /// A warning, which the user may have accepted.
+    pub(super) fn new(name: String, text: String, accept: &[String]) -> Self {
+        Self {
+            accepted: is_accepted(&name, accept),
+            name,
+            text,
+        }
+    }
 }
 
 impl CreateOutcome {
@@ -158,16 +169,16 @@ fn make(
         snapshot,
         mut warnings,
     } = made?;
+    if let Some(text) = emptied::of_snapshots(&ready.place, snapshot.record()) {
+        warnings.push((DATABASE_EMPTIED.to_owned(), text));
+    }
     if ready.is_disabled && snapshot.record().method == Method::Hook {
         let text = "the next start of the server does not load the hook, and loses this snapshot: \
                     shared_preload_libraries does not name the library any more";
         warnings.push((HOOK_DISABLED.to_owned(), text.to_owned()));
     }
-    let judged = warnings.into_iter().map(|(name, text)| SnapshotWarning {
-        accepted: is_accepted(&name, &request.accept),
-        name,
-        text,
-    });
+    let judged = warnings.into_iter();
+    let judged = judged.map(|(name, text)| SnapshotWarning::new(name, text, &request.accept));
     Ok(CreateOutcome {
         snapshot,
         passed_over: chosen.passed_over,

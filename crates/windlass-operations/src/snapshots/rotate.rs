@@ -1,21 +1,30 @@
 //! Rolling snapshots: makes a new one, and then drops the oldest of its kind.
 //!
 //! The kind is the beginning of the name. Windlass gives the rest: `hourly-20261123T160000Z`. So a
-//! snapshot that somebody else named is never dropped.
+//! snapshot that somebody else named is not dropped, unless the name looks like that.
+//!
+//! Invariants
+//! - What cannot be read any more does not count, and goes when it is older than what stays.
+//! - Nothing is dropped if the new snapshot may not have what the older ones have.
 
-use windlass_engine::Cancel;
-use windlass_snapshot::{Entry, Place, SnapshotError, SnapshotName};
+use windlass_engine::{Cancel, counted};
+use windlass_snapshot::{Entry, Place, Record, Snapshot, SnapshotError, SnapshotName, State};
 
-use super::create::{CreateOutcome, CreateRequest, create};
+use super::create::{CreateOutcome, CreateRequest, SnapshotWarning, create};
 use super::tell_removed;
 use crate::caller::Caller;
 use crate::ending::Ending;
 use crate::error::OperationError;
+use crate::warnings::{DATABASE_EMPTIED, METHOD_CHANGED, OTHER_CLUSTER};
 
 /// How a moment is written in a name.
 const MOMENT: &str = "%Y%m%dT%H%M%SZ";
 /// How many snapshots of one kind may be made in a second.
 const TRIES_MAX: u32 = 100;
+/// The name of the warning about snapshots that cannot be read any more.
+const LOST: &str = "snapshots-lost";
+/// With one of these the new snapshot may not have what the older ones have.
+const DOUBTS: [&str; 2] = [DATABASE_EMPTIED, OTHER_CLUSTER];
 
 /// What a rotation did.
 #[derive(Debug)]
@@ -28,6 +37,8 @@ pub struct RotateOutcome {
     pub in_use: Vec<String>,
     /// Those that should have been dropped, and have states that reverts overwrote.
     pub with_undo: Vec<String>,
+    /// Those that should have been dropped, and may have what the new one has not.
+    pub held_back: Vec<String>,
 }
 
 impl RotateOutcome {
@@ -53,34 +64,107 @@ pub fn rotate(
         "{kind}-{}",
         jiff::Timestamp::now().strftime(MOMENT)
     ))?;
-    let created = create_named(caller, request, cancel)?;
+    let mut created = create_named(caller, request, cancel)?;
     let place = super::place(caller, &request.of)?;
-    let (mut dropped, mut in_use, mut with_undo) = (Vec::new(), Vec::new(), Vec::new());
-    let states = windlass_snapshot::undo_states(&place)?;
+    let all = of_kind(&place, kind)?;
+    let changed = changed(&all, &created, &request.accept);
+    created.warnings.extend(changed);
+    let mut outcome = RotateOutcome {
+        created,
+        dropped: Vec::new(),
+        in_use: Vec::new(),
+        with_undo: Vec::new(),
+        held_back: Vec::new(),
+    };
+    let surplus = surplus(&all, keep)?;
+    let mut open = outcome.created.warnings.iter().filter(|one| !one.accepted);
+    if open.any(|one| DOUBTS.contains(&one.name.as_str())) {
+        outcome.held_back = surplus.iter().map(ToString::to_string).collect();
+        return Ok(outcome);
+    }
+    drop_all(caller, &place, surplus, &mut outcome)?;
+    Ok(outcome)
+}
+
+/// Drops snapshots, the oldest first, and notes what became of each.
+fn drop_all(
+    caller: &Caller,
+    place: &Place,
+    surplus: Vec<SnapshotName>,
+    outcome: &mut RotateOutcome,
+) -> Result<(), OperationError> {
+    let states = windlass_snapshot::undo_states(place)?;
     let has_undo = |name: &SnapshotName| {
         let mut over = states.iter().map(|undo| &undo.snapshot.record().name);
         over.any(|over| over == name.as_str())
     };
-    for name in surplus(&place, kind, keep)? {
+    for name in surplus {
         // Nobody who makes snapshots by the hour expects that to take away what a revert kept.
         if has_undo(&name) {
-            with_undo.push(name.to_string());
+            outcome.with_undo.push(name.to_string());
             continue;
         }
         match place.remove(&name, &mut tell_removed(caller)) {
-            Ok(()) => dropped.push(name.to_string()),
-            Err(SnapshotError::InUse { .. }) => in_use.push(name.to_string()),
+            Ok(()) => outcome.dropped.push(name.to_string()),
+            Err(SnapshotError::InUse { .. }) => outcome.in_use.push(name.to_string()),
             // Another rotation was faster.
             Err(SnapshotError::Unknown { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(RotateOutcome {
-        created,
-        dropped,
-        in_use,
-        with_undo,
-    })
+    Ok(())
+}
+
+/// What is other than with the last snapshot of this kind. Nobody looks at what a timer types, so
+/// the rotation says it; a loss only once, because the next one finds a newer snapshot.
+fn changed(all: &[Snapshot], created: &CreateOutcome, accept: &[String]) -> Vec<SnapshotWarning> {
+    let new = created.record();
+    let older = all.iter().rev().map(Snapshot::record);
+    let mut older = older.filter(|record| record.id != new.id);
+    let mut found = Vec::new();
+    let mut warn = |name: &str, text: String| {
+        found.push(SnapshotWarning::new(name.to_owned(), text, accept));
+    };
+    let other = older.clone().find(|record| {
+        let (was, is) = (cluster_of(record), cluster_of(new));
+        was.is_some() && is.is_some() && was != is
+    });
+    if let Some(other) = other {
+        let path = new.source.path.display();
+        let text = format!(
+            "the cluster in {path} is another one than that of snapshot {}: it was made anew",
+            other.name
+        );
+        warn(OTHER_CLUSTER, text);
+    }
+    let Some(last) = older.next() else {
+        return found;
+    };
+    let is_told = created.warnings.iter().any(|one| one.name == LOST);
+    if let State::Lost { why } = &last.state
+        && !is_told
+    {
+        let more = older.filter(|record| record.state != State::Kept).count();
+        let more = match more {
+            0 => String::new(),
+            more => format!(", and {} of this kind", counted(more as u64, "older one")),
+        };
+        warn(LOST, format!("snapshot {} is lost{more}: {why}", last.name));
+    }
+    let mut passed_over = created.passed_over.iter();
+    if let Some(over) = passed_over.find(|over| over.method == last.method) {
+        let text = format!(
+            "this snapshot is by method {}, and the last one of its kind was by {}: {}",
+            new.method, last.method, over.obstacle
+        );
+        warn(METHOD_CHANGED, text);
+    }
+    found
+}
+
+/// The identity of the cluster in a snapshot.
+fn cluster_of(record: &Record) -> Option<&str> {
+    record.facts.database["system_identifier"].as_str()
 }
 
 /// Makes a snapshot with the moment in its name, and a number if the name is taken.
@@ -107,20 +191,36 @@ fn create_named(
     }
 }
 
-/// The snapshots of this kind beyond the newest `keep`, the oldest first.
-fn surplus(place: &Place, kind: &str, keep: u32) -> Result<Vec<SnapshotName>, OperationError> {
-    // The list has the oldest first. One that cannot be read, or whose disk is not there, stays.
+/// The snapshots of this kind, the oldest first. One that cannot be read, or whose disk is not
+/// there, is not among them.
+fn of_kind(place: &Place, kind: &str) -> Result<Vec<Snapshot>, OperationError> {
     let snapshots = place.list()?.into_iter().filter_map(|entry| match entry {
-        Entry::Snapshot(snapshot) => Some(snapshot),
+        Entry::Snapshot(snapshot) => Some(*snapshot),
         _ => None,
     });
-    let names = snapshots.map(|snapshot| snapshot.record().name.clone());
-    let names = names.filter(|name| is_of_kind(name, kind));
-    let names = names.map(|name| SnapshotName::parse(&name));
-    let mut names: Vec<SnapshotName> = names.collect::<Result<_, _>>()?;
-    let surplus = names.len().saturating_sub(keep as usize);
-    names.truncate(surplus);
-    Ok(names)
+    let is_of_it = |snapshot: &Snapshot| is_of_kind(&snapshot.record().name, kind);
+    Ok(snapshots.filter(is_of_it).collect())
+}
+
+/// Those that are older than the newest `keep` that can be read.
+fn surplus(all: &[Snapshot], keep: u32) -> Result<Vec<SnapshotName>, OperationError> {
+    let kept = all.iter().map(|one| one.record().state == State::Kept);
+    let stay = oldest_that_stays(kept, keep);
+    let names = all[..stay].iter().map(|one| &one.record().name);
+    let names = names.map(|name| SnapshotName::parse(name));
+    Ok(names.collect::<Result<_, _>>()?)
+}
+
+/// The position of the oldest one that stays, of some of which these are kept. Where fewer than
+/// `keep` are kept, nothing goes.
+fn oldest_that_stays(
+    kept: impl DoubleEndedIterator<Item = bool> + ExactSizeIterator,
+    keep: u32,
+) -> usize {
+    let kept = kept.enumerate().rev().filter(|(_, is_kept)| *is_kept);
+    let mut positions = kept.map(|(position, _)| position);
+    let last = positions.nth((keep as usize).saturating_sub(1));
+    last.unwrap_or(0)
 }
 
 /// Whether a rotation of this kind gave this name.
@@ -139,6 +239,25 @@ fn is_of_kind(name: &str, kind: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_lost_does_not_count_and_goes_with_what_is_older_than_the_last_that_stays() {
+        for (kept, keep, expected) in [
+            (&[true, true, true][..], 2, 1),
+            (&[true, true, true], 3, 0),
+            (&[true, true], 3, 0),
+            // These two were lost, and nothing newer fills their places yet.
+            (&[true, false, false, true], 2, 0),
+            (&[false, false, true], 3, 0),
+            (&[false, true, false, true, true], 2, 3),
+            (&[false, true, false, true, true], 3, 1),
+            (&[false, false], 1, 0),
+            (&[], 1, 0),
+        ] {
+            let found = oldest_that_stays(kept.iter().copied(), keep);
+            assert_eq!(found, expected, "{kept:?} {keep}");
+        }
+    }
 
     #[test]
     fn only_names_that_a_rotation_gave_are_of_its_kind() {

@@ -396,3 +396,36 @@ fn a_rotation_keeps_the_snapshots_that_an_undo_needs() {
     );
     assert_eq!(listed(database).len(), 1);
 }
+
+/// An empty file is an empty database to SQLite, and a snapshot of it succeeds.
+#[test]
+fn a_rotation_drops_nothing_for_a_database_that_was_emptied() {
+    for method in ["auto", "copy"] {
+        let place = tempfile::tempdir_in("/var/tmp").unwrap();
+        let ledger = ledger(place.path());
+        let database = ledger.path.to_str().unwrap();
+        let rotate = [
+            "snapshot", "rotate", database, "--keep", "2", "--method", method,
+        ];
+        let first = done(&rotate)["name"].as_str().unwrap().to_owned();
+        let second = done(&rotate)["name"].as_str().unwrap().to_owned();
+        for end in ["-wal", "-shm"] {
+            std::fs::remove_file(format!("{database}{end}")).unwrap_or_default();
+        }
+        drop(std::fs::File::create(database).unwrap());
+        let printed = run(&[&rotate[..], &["--quiet"]].concat(), 3);
+        for part in ["(database-emptied)", &second, &first, "nothing is dropped"] {
+            assert!(printed.contains(part), "{part}: {printed}");
+        }
+        let (code, document) = json(&rotate);
+        assert_eq!((code, &document["dropped"]), (3, &serde_json::json!([])));
+        assert_eq!(document["held_back"], serde_json::json!([first, second]));
+        // Whoever makes one by hand learns it, too.
+        run(&["snapshot", "create", database, "empty"], 3);
+        let accept = ["--accept", "database-emptied"];
+        let document = done(&[&rotate[..], &accept].concat());
+        assert_eq!(document["dropped"].as_array().unwrap().len(), 3);
+        // Nothing is there any more that has more.
+        done(&rotate);
+    }
+}

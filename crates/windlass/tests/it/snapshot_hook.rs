@@ -39,7 +39,7 @@ fn preloaded(cluster: &PrivateCluster) -> String {
     cluster.sql("postgres", "SHOW shared_preload_libraries")
 }
 
-fn restart(cluster: &mut PrivateCluster) {
+pub fn restart(cluster: &mut PrivateCluster) {
     cluster.stop("fast");
     cluster.run();
 }

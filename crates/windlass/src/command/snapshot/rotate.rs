@@ -14,6 +14,13 @@ pub fn run(global: &Global, arguments: &SnapshotRotate) -> Result<Code, Failure>
     let caller = requests::quiet_caller(global);
     let outcome = snapshots::rotate(&caller, &request, arguments.keep, &cancel)?;
     super::shared::warn(&outcome.created);
+    if !outcome.held_back.is_empty() {
+        output::note(&format!(
+            "warning: nothing is dropped because of that, and these stay: {}; if it is meant to \
+             be so, --accept its name",
+            outcome.held_back.join(", ")
+        ));
+    }
     for name in &outcome.in_use {
         output::note(&format!(
             "warning: snapshot {name} should have been dropped, and is in use"
@@ -22,7 +29,8 @@ pub fn run(global: &Global, arguments: &SnapshotRotate) -> Result<Code, Failure>
     for name in &outcome.with_undo {
         output::note(&format!(
             "warning: snapshot {name} should have been dropped, and has what a revert overwrote; \
-             when that is not needed any more: windlass snapshot drop"
+             when that is not needed any more: windlass snapshot drop {} {name}",
+            super::shared::typed(&arguments.of)
         ));
     }
     if global.json {
@@ -30,6 +38,7 @@ pub fn run(global: &Global, arguments: &SnapshotRotate) -> Result<Code, Failure>
         document["dropped"] = outcome.dropped.clone().into();
         document["in_use"] = outcome.in_use.clone().into();
         document["with_undo"] = outcome.with_undo.clone().into();
+        document["held_back"] = outcome.held_back.clone().into();
         output::line(&json!(document).to_string());
     } else if !global.quiet {
         super::shared::show(&arguments.of, &outcome.created);

@@ -1,0 +1,65 @@
+//! What a rotation says of snapshots by the hook that are lost, and of a cluster that is another one.
+
+#![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+
+use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, stay_root, succeed};
+
+use crate::opening::Scratch;
+use crate::snapshot_hook::{forget, library, restart, run};
+
+/// Nobody reads what a timer prints as long as it ends well.
+#[test]
+fn a_rotation_says_once_that_the_server_has_no_hook_any_more_and_lost_its_snapshots() {
+    stay_root();
+    let scratch = Scratch::new();
+    let load = format!(
+        "shared_preload_libraries = '{}'",
+        library(&scratch).display()
+    );
+    let mut cluster = PrivateCluster::start(&ClusterOptions::default().setting(load));
+    let conninfo = cluster.conninfo();
+    let rotate = ["snapshot", "rotate", &conninfo, "--keep", "2", "--quiet"];
+    for _ in 0..2 {
+        assert_eq!(run(&scratch, 0, &rotate), "");
+    }
+    cluster.configure(&["shared_preload_libraries = ''"]);
+    restart(&mut cluster);
+    let said = run(&scratch, 3, &rotate);
+    for part in ["(snapshots-lost)", "1 older one", "(method-changed)"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    // What cannot be read does not count, so nothing was dropped. It goes with the next one.
+    let listed = run(&scratch, 3, &["snapshot", "list", &conninfo]);
+    assert_eq!(listed.matches("lost: ").count(), 2, "{listed}");
+    assert_eq!(run(&scratch, 0, &rotate), "");
+    let listed = run(&scratch, 0, &["snapshot", "list", &conninfo]);
+    assert_eq!(listed.matches("kept").count(), 2, "{listed}");
+    forget(&cluster);
+}
+
+#[test]
+fn a_rotation_drops_no_snapshot_of_a_cluster_that_another_one_has_replaced() {
+    stay_root();
+    let scratch = Scratch::new();
+    let mut cluster = PrivateCluster::start(&ClusterOptions::default());
+    let conninfo = cluster.conninfo();
+    let rotate = ["snapshot", "rotate", &conninfo, "--keep", "1", "--quiet"];
+    run(&scratch, 0, &rotate);
+    cluster.stop("fast");
+    let data = cluster.data().to_owned();
+    let settings = std::fs::read(data.join("postgresql.conf")).unwrap();
+    std::fs::remove_dir_all(&data).unwrap();
+    let mut initdb = cluster.tool("initdb");
+    initdb.args(["--auth=trust", "--username=postgres", "--no-sync", "-D"]);
+    succeed(initdb.arg(&data));
+    std::fs::write(data.join("postgresql.conf"), settings).unwrap();
+    cluster.run();
+    for _ in 0..2 {
+        let said = run(&scratch, 3, &rotate);
+        assert!(said.contains("(other-cluster)"), "{said}");
+        assert!(said.contains("nothing is dropped"), "{said}");
+    }
+    let accept = ["--accept", "other-cluster"];
+    run(&scratch, 0, &[&rotate[..], &accept].concat());
+    run(&scratch, 0, &rotate);
+}

@@ -97,6 +97,7 @@ impl Place {
     pub fn beside(database: &Path) -> Result<Self, SnapshotError> {
         let home = beside::home_of(database).doing("find", database)?;
         let mut place = Self::at(home);
+        hook::note_named(&place.database());
         let (before, unseen) = before::places_of(&place);
         place.before = before;
         place.unseen = unseen.map(|error| error.to_string());

@@ -21,9 +21,11 @@ use windlass_engine::{durable, read_regular_at_most};
 use windlass_image::layout::hook::FileKey;
 use windlass_postgres::DatabaseFacts;
 
+use super::control::Control;
 use super::durable::Durable;
 use super::error::{HookError, HookIo};
 use super::links::{Linked, Pin};
+use super::moved::Moved;
 
 /// The directory for the content, in the directory of the snapshot.
 pub(crate) const CONTENT: &str = "hook";
@@ -255,7 +257,7 @@ impl Document {
             serde_json::from_slice(&bytes).map_err(|error| damaged(&error.to_string()))?;
         let has_known = found.version == VERSION && found.page_bytes.is_power_of_two();
         match has_known {
-            true => Ok(Some(found)),
+            true => Ok(Some(found.led())),
             false => Err(HookError::Document {
                 what: format!("it has version {}", found.version),
                 path,
@@ -290,6 +292,31 @@ impl Document {
             durable::sync_parent(&path).doing("sync the directory of", &path)?;
         }
         Ok(true)
+    }
+
+    /// With the paths of today, if the data directory has another name by now.
+    fn led(mut self) -> Self {
+        let kept = self.links.iter().chain(&self.graves);
+        let moved = Moved::of(&self.data, kept, |control| self.is_of(control));
+        let Some(moved) = moved else {
+            return self;
+        };
+        for path in self.links.iter_mut().chain(&mut self.graves) {
+            moved.lead(path);
+        }
+        self.data = moved.today().to_owned();
+        self
+    }
+
+    /// Whether the snapshot is in this memory. That of a durable one may be a later one.
+    fn is_of(&self, control: &Control) -> bool {
+        match &self.durable {
+            Some(durable) => durable.is_in(control.memory(), self.number),
+            None => {
+                let inode = control.inode().ok();
+                inode == Some(self.control_inode) && boot().is_ok_and(|boot| boot == self.boot)
+            }
+        }
     }
 
     /// The first of some files, by its name in the data directory. `None` if the snapshot in this

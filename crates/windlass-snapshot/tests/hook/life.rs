@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use windlass_engine::media::{FileEntry, FileKind, crc32c};
 use windlass_engine::{Cancel, Progress};
 use windlass_postgres::{BackupRequest, Cluster};
 use windlass_snapshot::hook::{self, HookStart, PostgresHook};
@@ -23,18 +24,18 @@ fn makers(server: &PrivateCluster) -> Vec<Box<dyn Maker>> {
 }
 
 fn make(source: &Source, name: &str) -> Snapshot {
-    made_by(source, name, makers(&source.server))
+    made_by(&source.server, name, makers(&source.server))
 }
 
-fn made_by(source: &Source, name: &str, makers: Vec<Box<dyn Maker>>) -> Snapshot {
-    let place = Place::beside(source.server.data()).unwrap();
+fn made_by(server: &PrivateCluster, name: &str, makers: Vec<Box<dyn Maker>>) -> Snapshot {
+    let place = Place::beside(server.data()).unwrap();
     let name = SnapshotName::parse(name).unwrap();
     let reserved = place.reserve(&name, None, &mut |_| ()).unwrap();
     let mut chosen = choose(makers, None, reserved.directory()).unwrap();
     assert_eq!(chosen.maker.method(), Method::Hook, "the cheapest method");
     let of = Of {
         kind: "postgresql".to_owned(),
-        path: source.server.data().to_owned(),
+        path: server.data().to_owned(),
     };
     let progress = Arc::<Progress>::default();
     let made = create(reserved, &mut *chosen.maker, of, &progress, &Cancel::new());
@@ -168,7 +169,7 @@ fn a_cluster_goes_back_to_a_snapshot_without_links_and_a_newer_one_stays() {
     let late = |name: &str| {
         let cluster = Cluster::connect(&server.conninfo()).unwrap();
         let hook = PostgresHook::new(cluster, BackupRequest::default(), HookStart::Pause);
-        made_by(&source, name, vec![Box::new(hook.links_max(0))])
+        made_by(&source.server, name, vec![Box::new(hook.links_max(0))])
     };
     let hash = "SELECT (SELECT md5(string_agg(t::text, ',' ORDER BY i)) FROM updated t), \
          (SELECT count(*) FROM dropped), (SELECT count(*) FROM emptied)";
@@ -205,4 +206,75 @@ fn a_cluster_goes_back_to_a_snapshot_without_links_and_a_newer_one_stays() {
     }
     let links = server.data().join("pg_subtrans/windlass");
     assert_eq!(std::fs::read_dir(links).unwrap().count(), 0);
+}
+
+/// A checksum of each file of a snapshot.
+fn sums(snapshot: &Snapshot) -> Vec<(String, u32)> {
+    let Content::Files(image) = snapshot.content().unwrap() else {
+        panic!("a snapshot by the hook is no set");
+    };
+    let files = image.files().0.iter();
+    let files = files.filter(|entry| entry.kind == FileKind::File);
+    let sum = |entry: &FileEntry| {
+        let mut bytes = vec![0; usize::try_from(entry.bytes).unwrap()];
+        image.read(entry.file, 0, &mut bytes).unwrap();
+        (entry.path_lossy(), crc32c(&bytes))
+    };
+    files.map(sum).collect()
+}
+
+/// The server has its snapshots by the number of its data directory, whatever that is called.
+#[test]
+fn a_data_directory_with_another_name_has_its_snapshots_and_drops_them_in_the_server() {
+    let mut source = Source::start(DEFAULT_BIN.as_ref());
+    let old = source.server.data().to_owned();
+    let home = Place::beside(&old).unwrap().home().to_owned();
+    let make = |server: &PrivateCluster, name: &str| {
+        let cluster = Cluster::connect(&server.conninfo()).unwrap();
+        let hook = PostgresHook::new(cluster, BackupRequest::default(), HookStart::default());
+        let place = Place::beside(server.data()).unwrap();
+        made_by(server, name, vec![Box::new(hook.among(place.home()))])
+    };
+    let rows = "SELECT i, repeat('x', 200) AS x FROM generate_series(1, 2000) i";
+    source
+        .server
+        .sql("postgres", &format!("CREATE TABLE t AS {rows}"));
+    let before = sums(&make(&source.server, "one"));
+    make(&source.server, "other");
+    source.server.stop("fast");
+    // Beside the old name, and where nobody looks who did not learn it.
+    let elsewhere = old.with_file_name("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    for new in [old.with_file_name("moved"), elsewhere.join("moved")] {
+        std::fs::rename(&old, &new).unwrap();
+        let mut server = PrivateCluster::adopt_stopped(&new, source.server.bin());
+        server.run();
+        server.sql("postgres", "UPDATE t SET x = md5(x)");
+        server.sql("postgres", "CHECKPOINT");
+        let place = Place::beside(&new).unwrap();
+        let name = |name: &str| SnapshotName::parse(name).unwrap();
+        let one = place.find(&name("one")).unwrap();
+        assert_eq!(one.record().state, State::Kept);
+        assert!(one.growth().unwrap().grown_bytes > 0);
+        assert!(sums(&one) == before, "{}", new.display());
+        // One that is made under this name, and one that was made under the old one.
+        make(&server, "more");
+        if place.has(&name("other")) {
+            place.remove(&name("other"), &mut |_| ()).unwrap();
+        }
+        let place = Place::beside(&new).unwrap();
+        assert!(!hook::missed(&new, place.home()).unwrap().has_any());
+        server.stop("fast");
+        std::fs::rename(&new, &old).unwrap();
+        let place = Place::beside(&old).unwrap();
+        let more = place.find(&name("more")).unwrap();
+        assert_eq!(more.record().state, State::Kept);
+        place.remove(&name("more"), &mut |_| ()).unwrap();
+        assert!(!hook::missed(&old, place.home()).unwrap().has_any());
+        assert!(!Place::beside(&new).unwrap().home().exists());
+    }
+    let place = Place::beside(&old).unwrap();
+    let one = SnapshotName::parse("one").unwrap();
+    place.remove(&one, &mut |_| ()).unwrap();
+    assert!(!home.exists());
 }

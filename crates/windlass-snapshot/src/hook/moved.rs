@@ -105,7 +105,8 @@ fn has_rest<'a>(at: &Path, data: &Path, mut kept: impl Iterator<Item = &'a PathB
     };
     kept.any(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with(&format!("{own}-")) && led(path, data, at).is_some_and(|path| path.is_dir())
+        name.starts_with(&format!("{own}-"))
+            && led(path, data, at).is_some_and(|path| path.is_dir())
     })
 }
 

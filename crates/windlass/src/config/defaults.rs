@@ -31,6 +31,8 @@ const TUNED: [&str; 5] = ["compress", "buffers", "transfer-size", "readers", "th
 const PLANNED: [&str; 2] = ["type", "base"];
 /// The key of a database that is not an option.
 const SOURCE: &str = "source";
+/// The key of a database that says where its backups go.
+const TO: &str = "to";
 
 /// Refuses tables, keys and values that no option takes.
 pub fn check(command: &Command, config: &Config) -> Result<(), Failure> {
@@ -185,12 +187,20 @@ fn is_for(words: &str, name: &str, entry: &Entry) -> bool {
     match words {
         // For `plan`, the option with that name is a model.
         _ if name == SOURCE => false,
+        // Snapshots lie beside the database. Where backups go there may be no room for them, and
+        // no owner of the database.
+        _ if name == TO && words.split(' ').any(is_of_snapshots) => false,
         "tune" => !TUNED.contains(&name),
         // `plan` compares codecs, and `auto` is not a codec. It is told what kind of backup it
         // plans.
         "plan" => !PLANNED.contains(&name) && (name != "compress" || !adapts),
         _ => true,
     }
+}
+
+/// Whether a word of a command is about snapshots.
+fn is_of_snapshots(word: &str) -> bool {
+    word == "snapshot" || word == "snapshots"
 }
 
 /// Changes the subcommand of these words.

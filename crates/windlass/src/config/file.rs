@@ -23,6 +23,8 @@ pub const PATH: &str = "/etc/windlass/windlass.toml";
 pub const DIRECTORY: &str = "/etc/windlass/conf.d";
 /// The table of times, alone or inside one of a database or repository.
 const SCHEDULE: &str = "schedule";
+/// Commands that have commands below them, with options in `[GROUP.COMMAND]`.
+const GROUPS: [&str; 2] = ["lab", "snapshot"];
 /// The largest file that is read.
 pub const BYTES_MAX: u64 = 1 << 20;
 
@@ -184,11 +186,11 @@ impl Config {
                     lines.sections(inner, "repository", &mut self.repositories)?;
                     lines.schedules(inner, &mut self.schedules)?;
                 }
-                DeValue::Table(inner) if name == "lab" => {
+                DeValue::Table(inner) if GROUPS.contains(&name) => {
                     let mut found = BTreeMap::new();
-                    lines.sections(inner, "lab", &mut found)?;
-                    for (name, section) in found {
-                        merge(&mut self.commands, format!("lab {name}"), section);
+                    lines.sections(inner, name, &mut found)?;
+                    for (command, section) in found {
+                        merge(&mut self.commands, format!("{name} {command}"), section);
                     }
                 }
                 DeValue::Table(inner) if name == SCHEDULE => {
@@ -263,7 +265,9 @@ impl Lines<'_> {
                 ));
             };
             let mut own = inner.clone();
-            if outer != "lab" && own.get(SCHEDULE).is_some_and(|it| it.get_ref().is_table()) {
+            if !GROUPS.contains(&outer)
+                && own.get(SCHEDULE).is_some_and(|it| it.get_ref().is_table())
+            {
                 own.remove(SCHEDULE);
             }
             merge(into, name.to_owned(), self.section(place, &own)?);
@@ -339,10 +343,13 @@ impl Lines<'_> {
         };
         let name: &str = key.get_ref();
         let what = format!("no table is called [{outer}.{name}]");
-        let hint = match nearest(outer, ["database", "lab", "object", "repository"]) {
+        let hint = match nearest(
+            outer,
+            ["database", "lab", "object", "repository", "snapshot"],
+        ) {
             Some(near) => format!("Did you mean [{near}.{name}]?"),
-            None => "Only [database.NAME], [repository.NAME], [object.\"s3://BUCKET\"] and \
-                     [lab.COMMAND] have a name of two parts."
+            None => "Only [database.NAME], [repository.NAME], [object.\"s3://BUCKET\"], \
+                     [lab.COMMAND] and [snapshot.COMMAND] have a name of two parts."
                 .to_owned(),
         };
         Err(mistake(&self.place(key.span().start), &what, &hint))

@@ -92,6 +92,25 @@ fn every_command_has_a_table() {
     assert_eq!(probe.budget, 5.0);
 }
 
+/// It is where backups go.
+#[test]
+fn the_devices_of_a_configured_database_are_not_the_place_of_its_snapshots() {
+    let config = format!("{SHOP}[snapshot.rotate]\nkeep = 7\n[snapshot.create]\nto = \"/c\"\n");
+    let making = |words: &[&str]| match parsed(&config, words).unwrap().command {
+        cli::Command::Snapshot(cli::Snapshot::Create(create)) => (create.of, create.making, 0),
+        cli::Command::Snapshot(cli::Snapshot::Rotate(rotate)) => {
+            (rotate.of, rotate.making, rotate.keep)
+        }
+        _ => panic!("no snapshot is made"),
+    };
+    let (of, rolling, keep) = making(&["snapshot", "rotate", "shop"]);
+    assert_eq!((of.database.as_str(), keep), ("/srv/shop.db", 7));
+    assert_eq!(rolling.to, None);
+    // What the table of the command says counts.
+    let (_, made, _) = making(&["snapshot", "create", "shop", "now"]);
+    assert_eq!(made.to, Some("/c".into()));
+}
+
 #[test]
 fn a_plan_takes_no_codec_that_adapts() {
     let config = "[database.shop]\nsource = \"/srv/shop.db\"\ncompress = \"auto\"\n";
@@ -231,6 +250,11 @@ fn a_mistake_is_named_with_its_line() {
             "[lab.prob]\nbudget = \"5s\"\n",
             "line 1: ",
             "Did you mean lab probe?",
+        ),
+        (
+            "[snapshot]\nkeep = 7\n",
+            "line 2: ",
+            "Write [snapshot.NAME] above",
         ),
     ];
     for (config, place, says) in mistakes {

@@ -11,6 +11,7 @@ mod back;
 mod create;
 mod enable;
 mod image;
+mod kind;
 mod listed;
 mod named;
 mod rotate;

@@ -2,12 +2,14 @@
 //! an image.
 //!
 //! A path that exists is what it is. Otherwise an `@` divides a word. What stands before it
-//! is a configured name, a SQLite file, a data directory, or a connection string.
+//! is a configured name, a SQLite file, a data directory, or a connection string. What stands
+//! behind it is the name of a snapshot, or else the kind of rolling ones, of which it is the newest.
 
 use std::path::{Path, PathBuf};
 
 use windlass_snapshot::{Place, Snapshot, SnapshotName};
 
+use super::kind::newest_of_kind;
 use super::subject::Subject;
 use super::word::divided;
 use crate::caller::Caller;
@@ -46,6 +48,11 @@ pub fn find(
         return Ok(None);
     }
     let place = place(caller, &subject)?;
+    if !place.has(&name)
+        && let Some(newest) = newest_of_kind(&place, name.as_str())?
+    {
+        return Ok(Some(newest));
+    }
     let is_none = !place.has(&name) && (is_choice || one.is_some() && !place.home().is_dir());
     match is_none {
         true => Ok(None),

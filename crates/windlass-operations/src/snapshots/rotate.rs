@@ -8,17 +8,16 @@
 //! - Nothing is dropped if the new snapshot may not have what the older ones have.
 
 use windlass_engine::{Cancel, counted};
-use windlass_snapshot::{Entry, Place, Record, Snapshot, SnapshotError, SnapshotName, State};
+use windlass_snapshot::{Place, Record, Snapshot, SnapshotError, SnapshotName, State};
 
 use super::create::{CreateOutcome, CreateRequest, SnapshotWarning, create};
+use super::kind::{MOMENT, of_kind};
 use super::tell_removed;
 use crate::caller::Caller;
 use crate::ending::Ending;
 use crate::error::OperationError;
 use crate::warnings::{DATABASE_EMPTIED, METHOD_CHANGED, OTHER_CLUSTER};
 
-/// How a moment is written in a name.
-const MOMENT: &str = "%Y%m%dT%H%M%SZ";
 /// How many snapshots of one kind may be made in a second.
 const TRIES_MAX: u32 = 100;
 /// The name of the warning about snapshots that cannot be read any more.
@@ -191,17 +190,6 @@ fn create_named(
     }
 }
 
-/// The snapshots of this kind, the oldest first. One that cannot be read, or whose disk is not
-/// there, is not among them.
-fn of_kind(place: &Place, kind: &str) -> Result<Vec<Snapshot>, OperationError> {
-    let snapshots = place.list()?.into_iter().filter_map(|entry| match entry {
-        Entry::Snapshot(snapshot) => Some(*snapshot),
-        _ => None,
-    });
-    let is_of_it = |snapshot: &Snapshot| is_of_kind(&snapshot.record().name, kind);
-    Ok(snapshots.filter(is_of_it).collect())
-}
-
 /// Those that are older than the newest `keep` that can be read.
 fn surplus(all: &[Snapshot], keep: u32) -> Result<Vec<SnapshotName>, OperationError> {
     let kept = all.iter().map(|one| one.record().state == State::Kept);
@@ -223,27 +211,14 @@ fn oldest_that_stays(
     last.unwrap_or(0)
 }
 
-/// Whether a rotation of this kind gave this name.
-fn is_of_kind(name: &str, kind: &str) -> bool {
-    let rest = name
-        .strip_prefix(kind)
-        .and_then(|rest| rest.strip_prefix('-'));
-    let Some(rest) = rest else {
-        return false;
-    };
-    let (moment, number) = rest.split_once('-').unwrap_or((rest, "2"));
-    let is_moment = jiff::civil::DateTime::strptime(MOMENT, moment).is_ok();
-    is_moment && number.parse::<u32>().is_ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn what_is_lost_does_not_count_and_goes_with_what_is_older_than_the_last_that_stays() {
-        for (kept, keep, expected) in [
-            (&[true, true, true][..], 2, 1),
+        let cases: [(&[bool], u32, usize); 9] = [
+            (&[true, true, true], 2, 1),
             (&[true, true, true], 3, 0),
             (&[true, true], 3, 0),
             // These two were lost, and nothing newer fills their places yet.
@@ -253,28 +228,10 @@ mod tests {
             (&[false, true, false, true, true], 3, 1),
             (&[false, false], 1, 0),
             (&[], 1, 0),
-        ] {
+        ];
+        for (kept, keep, expected) in cases {
             let found = oldest_that_stays(kept.iter().copied(), keep);
             assert_eq!(found, expected, "{kept:?} {keep}");
-        }
-    }
-
-    #[test]
-    fn only_names_that_a_rotation_gave_are_of_its_kind() {
-        for name in ["hourly-20261123T160000Z", "hourly-20261123T160000Z-2"] {
-            assert!(is_of_kind(name, "hourly"), "{name}");
-            assert!(!is_of_kind(name, "hour"), "{name}");
-        }
-        for name in [
-            "hourly",
-            "hourly-",
-            "hourly-before-upgrade",
-            "hourly-2026",
-            "hourly-20261323T160000Z",
-            "hourly-20261123T160000Z-x",
-            "before-hourly-20261123T160000Z",
-        ] {
-            assert!(!is_of_kind(name, "hourly"), "{name}");
         }
     }
 }

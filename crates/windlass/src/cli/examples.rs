@@ -145,8 +145,12 @@ Examples:
       Make a snapshot hourly-TIME, and remove the oldest of that prefix until 12 are left.
   windlass snapshot rotate shop.db --keep 3 --method copy
       The same with the prefix rolling. The options are those of create.
+  windlass open shop.db@hourly -- sqlite3 {} 'select count(*) from orders'
+      Ask the newest snapshot of the prefix hourly.
 
-Snapshots that you named yourself are never removed.";
+Snapshots that you named yourself are not removed, unless the name looks like prefix-TIME. One that is
+lost does not count. The exit code is 3 if something changed since the last snapshot of the prefix, and
+nothing is removed if the database was emptied or made anew, until --accept names that warning.";
 
 /// `windlass snapshot revert --help`
 pub const SNAPSHOT_REVERT: &str = "\

@@ -331,6 +331,17 @@ fn a_rotation_keeps_the_newest_of_its_kind_and_no_other_is_dropped() {
         assert_eq!(dropped.len(), usize::from(round >= 2), "{document}");
     }
     assert_eq!(names(), ["hourly-before-upgrade", &made[2], &made[3]]);
+    // The kind stands for the newest of it, also where a timer cannot know its name.
+    let word = format!("{database}@hourly");
+    let count = "select count(*) from log";
+    let open = ["open", "--quiet", &word, "--", "sqlite3", "{}", count];
+    assert_eq!(run(&open, 0), "20\n");
+    ledger.commit(21, 22);
+    made.push(done(&rotate)["name"].as_str().unwrap().to_owned());
+    made.remove(0);
+    assert_eq!(run(&open, 0), "22\n");
+    let unknown = run(&["diff", &format!("{database}@hour"), database], 1);
+    assert!(unknown.contains("there is no snapshot"), "{unknown}");
     // Another kind counts for itself.
     done(&["snapshot", "rotate", database, "--keep", "1"]);
     assert_eq!(names().len(), 4);

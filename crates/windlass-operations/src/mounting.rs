@@ -311,9 +311,12 @@ impl Shown {
         let messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
         let mut numbers = serde_json::json!({
             "mount": self.mount.upgrade().map(|mount| mount.statistics()),
-            "image": self.set.as_ref().map(|set| set.statistics()),
             "damage": *messages,
         });
+        // A snapshot whose files are kept one by one is read without a cache of frames.
+        if let Some(set) = &self.set {
+            numbers["image"] = serde_json::json!(set.statistics());
+        }
         if let Some(overlay) = self.overlay.as_ref().and_then(Weak::upgrade) {
             numbers["overlay"] = serde_json::json!(overlay.statistics());
         }

@@ -254,16 +254,13 @@ impl fmt::Display for Warning {
                 )
             }
             Self::ConfigurationOutside { path } => {
-                write!(
-                    f,
-                    "{path} lies outside the data directory and is not in the backup"
-                )
+                write!(f, "{path} lies outside the data directory and is left out")
             }
             Self::IncludeOutside { path } => {
                 write!(
                     f,
                     "the configuration includes {path}, which lies outside the data directory and \
-                     is not in the backup"
+                     is left out"
                 )
             }
             Self::ConfigurationError { .. }

@@ -62,4 +62,4 @@ pub use orphans::{Orphans, missed};
 pub(crate) use record::{CONTENT, Document, check_readable, forget_document};
 pub use remove::remove;
 pub(crate) use state::state_of;
-pub use state::{HookState, give_up, state};
+pub use state::{HookState, give_up, is_limit, state};

@@ -49,12 +49,14 @@ pub struct Enabled {
     pub changed: bool,
     /// Whether every process of the server writes through the hook.
     pub active: bool,
+    /// Whether the running server was told to load the same library.
+    pub is_running: bool,
 }
 
 impl Enabled {
     /// Whether the next start of the server changes something.
     pub fn needs_restart(&self) -> bool {
-        self.changed && self.library.is_some() || self.library.is_some() != self.active
+        self.library.is_some() && !self.is_running || self.library.is_some() != self.active
     }
 }
 
@@ -109,6 +111,7 @@ pub fn disable(caller: &Caller, of: &SnapshotsOf) -> Result<Enabled, OperationEr
         library: None,
         changed,
         active: hook::is_active(&data).map_err(SnapshotError::from)?,
+        is_running: false,
     })
 }
 
@@ -141,7 +144,8 @@ fn checked(
     changed: bool,
 ) -> Result<Enabled, OperationError> {
     let active = hook::is_active(data).map_err(SnapshotError::from)?;
-    if !active && preload.running.contains(&library) {
+    let is_running = preload.running.contains(&library);
+    if !active && is_running {
         return Err(SnapshotError::Inactive { data: data.into() }.into());
     }
     hook::check_modules(data).map_err(SnapshotError::from)?;
@@ -149,6 +153,7 @@ fn checked(
         library: Some(library),
         changed,
         active,
+        is_running,
     })
 }
 

@@ -3,7 +3,8 @@
 //!
 //! A path that exists is what it is. Otherwise an `@` divides a word. What stands before it
 //! is a configured name, a SQLite file, a data directory, or a connection string. What stands
-//! behind it is the name of a snapshot, or else the kind of rolling ones, of which it is the newest.
+//! behind it is the name of a snapshot, or else the kind of rolling ones, of which it is the
+//! newest.
 
 use std::path::{Path, PathBuf};
 

@@ -8,6 +8,7 @@
 //! - Nothing is dropped if the new snapshot may not have what the older ones have.
 
 use windlass_engine::{Cancel, counted};
+use windlass_snapshot::hook::is_limit;
 use windlass_snapshot::{Place, Record, Snapshot, SnapshotError, SnapshotName, State};
 
 use super::create::{CreateOutcome, CreateRequest, SnapshotWarning, create};
@@ -140,8 +141,10 @@ fn changed(all: &[Snapshot], created: &CreateOutcome, accept: &[String]) -> Vec<
         return found;
     };
     let is_told = created.warnings.iter().any(|one| one.name == LOST);
+    // That it ends at a limit is what somebody asked for.
     if let State::Lost { why } = &last.state
         && !is_told
+        && !is_limit(why)
     {
         let more = older.filter(|record| record.state != State::Kept).count();
         let more = match more {

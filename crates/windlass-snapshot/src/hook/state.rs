@@ -115,6 +115,14 @@ pub(crate) fn why_lost(
     }
 }
 
+/// Whether these are the words about a snapshot that reached a limit of its own.
+pub fn is_limit(why: &str) -> bool {
+    let limits = [Cause::Size, Cause::Age, Cause::Free].into_iter();
+    limits
+        .map(|cause| words((cause, 0)))
+        .any(|limit| limit == why)
+}
+
 /// Somebody removed the store. Or the server has forgotten the snapshot because of that.
 const PAGES_GONE: &str = "the file with its pages was removed, or replaced by another one";
 

@@ -136,7 +136,8 @@ Examples:
   windlass snapshot drop shop.db undo:1
       Remove what a revert overwrote. The list shows it, and what it takes.
 
-A snapshot that is opened or mounted cannot be removed.";
+A snapshot that is opened, mounted or read by a command that runs cannot be removed, unless it is a
+copy. What `open --keep` left open of it is closed first.";
 
 /// `windlass snapshot rotate --help`
 pub const SNAPSHOT_ROTATE: &str = "\
@@ -148,9 +149,9 @@ Examples:
   windlass open shop.db@hourly -- sqlite3 {} 'select count(*) from orders'
       Ask the newest snapshot of the prefix hourly.
 
-Snapshots that you named yourself are not removed, unless the name looks like prefix-TIME. One that is
-lost does not count. The exit code is 3 if something changed since the last snapshot of the prefix, and
-nothing is removed if the database was emptied or made anew, until --accept names that warning.";
+Snapshots that you named yourself are not removed, unless the name looks like prefix-TIME. One that
+is lost does not count. The exit code is 3 if something changed since the last snapshot of the
+prefix. Nothing is removed if the database was emptied or made anew, until --accept names that.";
 
 /// `windlass snapshot revert --help`
 pub const SNAPSHOT_REVERT: &str = "\

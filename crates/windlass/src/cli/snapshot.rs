@@ -40,8 +40,8 @@ pub enum Snapshot {
 /// Whose snapshots.
 #[derive(Debug, Args)]
 pub struct Of {
-    /// SQLite file, libpq connection string or URI, data directory, or a name from the
-    /// configuration
+    /// SQLite file, libpq connection string or URI, or a name from the configuration. For list,
+    /// drop and undo also a data directory, whose server need not run
     pub database: String,
     /// What the configuration calls the database.
     #[arg(skip)]
@@ -98,7 +98,7 @@ pub struct SnapshotCreate {
     /// The database
     #[command(flatten)]
     pub of: Of,
-    /// The name of the snapshot: letters, digits, - _ and .
+    /// The name of the snapshot. It has letters, digits and the characters . - _ only
     #[arg(value_name = "NAME")]
     pub snapshot: String,
     /// How it is made

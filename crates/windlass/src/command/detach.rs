@@ -44,7 +44,9 @@ pub fn run(json: bool, words: &[&str]) -> Result<Code, Failure> {
     }
     forward.join().unwrap_or_default();
     if let Some((words, code)) = said.rsplit_once(READY) {
-        output::line(words.trim_end());
+        if !words.trim_end().is_empty() {
+            output::line(words.trim_end());
+        }
         let code = code.parse().ok().and_then(Code::of_number);
         return Ok(code.unwrap_or(Code::Done));
     }

@@ -61,7 +61,10 @@ pub fn run(global: &Global, arguments: &Open) -> Result<Code, Failure> {
     warn_of_unusable(opened.database());
     if arguments.command.is_empty() {
         let took = begun.elapsed();
-        say(global, opened.database(), arguments, took);
+        // The name says where a database is that stays open, so whoever wants quiet knows it.
+        if global.json || !(global.quiet && arguments.detached) {
+            say(global, opened.database(), arguments, took);
+        }
         if arguments.detached {
             detach::leave(output::degraded(Code::Done))?;
         }

@@ -52,7 +52,7 @@ pub fn hint(error: &SnapshotError) -> Option<String> {
         }
         SnapshotError::InUse { .. } => {
             "End what is mounted or opened of it, or wait until it is made. `windlass status` \
-             shows what runs."
+             shows what runs, and shows root what all users run."
         }
         SnapshotError::Damaged { .. } | SnapshotError::Lost { .. } => {
             "The database itself is as it was. Drop the snapshot, and make another one."
@@ -189,7 +189,8 @@ fn of_method(error: &SnapshotError) -> Option<String> {
              leave --method out: then Windlass takes another method."
         }
         SnapshotError::Method { method, .. } if *method == Method::Hook => {
-            "Leave --method out: then Windlass takes a method that the database has."
+            "Only PostgreSQL has the hook. `windlass snapshot create` without --method takes a \
+             method that the database has, and needs nothing prepared."
         }
         SnapshotError::Method {
             obstacle: Obstacle::NoLimits,

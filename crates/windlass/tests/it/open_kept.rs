@@ -119,6 +119,11 @@ fn a_file_stays_open_under_its_name_at_one_path() {
     assert!(path.ends_with("/first/data/shop.db"), "{path}");
     assert_eq!(sqlite(&path, "SELECT * FROM t"), "1");
     run(&scratch, 0, &["close", "first"]);
+    // A timer that opens it each night sends no mail.
+    let quiet = ["open", sets, "--keep", "first", "--quiet"];
+    assert_eq!(run(&scratch, 0, &quiet), "");
+    assert_eq!(sqlite(&path, "SELECT * FROM t"), "1");
+    run(&scratch, 0, &["close", "first"]);
     assert_eq!(
         json(&scratch, &["open", sets, "--keep", "first"])["path"],
         *path

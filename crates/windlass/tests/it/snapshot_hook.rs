@@ -126,7 +126,7 @@ fn a_server_is_enabled_has_snapshots_and_is_disabled_again() {
     cluster.sql("postgres", "CHECKPOINT");
     let listed = run(&scratch, 3, &["snapshot", "list", &conninfo]);
     assert!(
-        listed.contains("lost: it grew beyond its limit"),
+        listed.contains("ended: it grew beyond its limit"),
         "{listed}"
     );
     assert!(listed.contains("of 64 KiB"), "{listed}");
@@ -169,6 +169,13 @@ fn a_server_is_enabled_has_snapshots_and_is_disabled_again() {
     assert_eq!(late.status.code(), Some(3), "{said}");
     assert!(said.contains("loses this snapshot"), "{said}");
     run(&scratch, 0, &["snapshot", "drop", &conninfo, "late"]);
+    // Whoever thinks better of it before the restart has lost nothing.
+    let enabled = json(&scratch, &enable);
+    assert_eq!(
+        (&enabled["changed"], &enabled["restart_needed"]),
+        (&true.into(), &false.into())
+    );
+    json(&scratch, &disable);
     restart(&mut cluster);
     assert_eq!(preloaded(&cluster), "auto_explain");
     let disabled = json(&scratch, &disable);

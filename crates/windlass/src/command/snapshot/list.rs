@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use windlass_engine::media::fitted;
 use windlass_engine::{show_size, to_json};
 use windlass_operations::snapshots::{
-    self, Entry, HookState, Listed, Listing, Orphans, SnapshotError, State, Survives, Undo,
+    self, Entry, HookState, Listed, Listing, Orphans, SnapshotError, State, Survives, Undo, is_limit,
 };
 
 use crate::cli::{Global, SnapshotList};
@@ -220,6 +220,7 @@ fn state(listed: &Listed) -> String {
     match &listed.entry {
         Entry::Snapshot(snapshot) => match &snapshot.record().state {
             State::Kept => "kept".to_owned(),
+            State::Lost { why } if is_limit(why) => format!("ended: {why}"),
             State::Lost { why } => format!("lost: {why}"),
         },
         Entry::Unfinished { .. } => "unfinished".to_owned(),

@@ -100,6 +100,14 @@ impl Place {
         hook::note_named(&place.database());
         let (before, unseen) = before::places_of(&place);
         place.before = before;
+        // By another method than the hook, nobody noted it.
+        let beside_link = beside::home_of_link(database).filter(|home| home.is_dir());
+        if let Some(home) = beside_link {
+            let is_known = place.homes().any(|known| known == home);
+            if !is_known {
+                place.before.insert(0, Self::at(home));
+            }
+        }
         place.unseen = unseen.map(|error| error.to_string());
         Ok(place)
     }

@@ -144,6 +144,12 @@ fn checked(
     changed: bool,
 ) -> Result<Enabled, OperationError> {
     let active = hook::is_active(data).map_err(SnapshotError::from)?;
+    if is_gone(&library) {
+        // The server goes on with what it has loaded, and would not start again.
+        let looked = vec![PathBuf::from(library)];
+        let name = LIBRARY;
+        return Err(SnapshotError::NoLibrary { name, looked }.into());
+    }
     let is_running = preload.running.contains(&library);
     if !active && is_running {
         return Err(SnapshotError::Inactive { data: data.into() }.into());
@@ -155,6 +161,14 @@ fn checked(
         active,
         is_running,
     })
+}
+
+/// Whether the file of a library is certainly not there. The server looks for a name without a path
+/// in directories of its own, and puts the end behind a name that has none.
+fn is_gone(library: &str) -> bool {
+    let path = Path::new(library);
+    let is_absent = |path: &Path| matches!(path.try_exists(), Ok(false));
+    path.is_absolute() && is_absent(path) && is_absent(&path.with_extension("so"))
 }
 
 fn try_it(cluster: &mut Cluster, library: &Path) -> Result<(), OperationError> {

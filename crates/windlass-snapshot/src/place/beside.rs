@@ -21,6 +21,16 @@ pub(super) fn home_of(database: &Path) -> Result<PathBuf> {
     Ok(real.with_file_name(name))
 }
 
+/// The directory for the snapshots of a database that had this name before it was moved, and a link
+/// took its name. `None` if the name is no link.
+pub(super) fn home_of_link(database: &Path) -> Option<PathBuf> {
+    let path = std::path::absolute(database).ok()?;
+    let path = path.parent()?.canonicalize().ok()?.join(path.file_name()?);
+    let mut name = path.file_name()?.to_owned();
+    name.push(SUFFIX);
+    path.is_symlink().then(|| path.with_file_name(name))
+}
+
 /// The database whose snapshots a directory has.
 pub(super) fn database_of(home: &Path) -> PathBuf {
     let name = home.file_name().unwrap_or_default().as_bytes();

@@ -440,3 +440,31 @@ fn a_rotation_drops_nothing_for_a_database_that_was_emptied() {
         done(&rotate);
     }
 }
+
+#[test]
+fn a_database_that_was_moved_behind_a_link_has_its_older_snapshots_by_the_name_of_the_link() {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let ledger = ledger(place.path());
+    let database = ledger.path.to_str().unwrap();
+    done(&["snapshot", "create", database, "then"]);
+    let moved = place.path().join("moved.db");
+    std::fs::rename(&ledger.path, &moved).unwrap();
+    std::os::unix::fs::symlink(&moved, &ledger.path).unwrap();
+    let accept = ["--accept", "symbolic-link"];
+    let create = ["snapshot", "create", database, "now"];
+    done(&[&create[..], &accept].concat());
+    let names = |database: &str| -> Vec<String> {
+        let all = listed(database).into_iter();
+        all.map(|one| one["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(names(database), ["then", "now"]);
+    assert_eq!(names(moved.to_str().unwrap()), ["now"]);
+    let word = format!("{database}@then");
+    let count = "select count(*) from log";
+    let open = ["open", "--quiet", &word, "--", "sqlite3", "{}", count];
+    assert_eq!(run(&open, 0), "20\n");
+    done(&["snapshot", "drop", database, "then"]);
+    assert_eq!(names(database), ["now"]);
+    assert!(!place.path().join("shop.db.windlass-snapshots").exists());
+}

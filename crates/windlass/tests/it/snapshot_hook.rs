@@ -87,6 +87,16 @@ fn a_server_is_enabled_has_snapshots_and_is_disabled_again() {
         "{active}"
     );
 
+    // Without the file the server would not start again.
+    let away = scratch.path().join("away");
+    std::fs::rename(library, &away).unwrap();
+    let gone = run(&scratch, 1, &["snapshot", "enable", &conninfo]);
+    assert!(
+        gone.contains("was not found") && gone.contains(library),
+        "{gone}"
+    );
+    std::fs::rename(&away, library).unwrap();
+
     let bracketed = create("bracketed", &["--checkpoint", "spread", "--method", "hook"]);
     let told = text(&bracketed);
     assert_eq!(bracketed.status.code(), Some(0), "{told}");

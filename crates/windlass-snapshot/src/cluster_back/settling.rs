@@ -223,7 +223,7 @@ mod tests {
         let pending = snapshot.join(kept::PENDING);
         std::fs::create_dir(&pending).unwrap();
         let found = || pending_of(&place, true).unwrap();
-        assert_eq!(found(), [pending.clone()]);
+        assert_eq!(found(), std::slice::from_ref(&pending));
         // Nor does a damaged record keep the cluster from becoming whole.
         std::fs::write(snapshot.join("record"), "no record").unwrap();
         assert_eq!(found(), [pending]);

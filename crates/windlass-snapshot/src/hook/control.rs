@@ -112,8 +112,8 @@ impl Control {
     }
 
     /// Whether the memory is that of another cluster, which had this data directory before, or one
-    /// with its number on a disk that was in the place of this one. The first server on it makes the
-    /// memory anew. While a revert is under way, pg_control has another name.
+    /// with its number on a disk that was in the place of this one. The first server on it makes
+    /// the memory anew. While a revert is under way, pg_control has another name.
     fn is_of_another_cluster(&self) -> Result<bool, HookError> {
         let mut bytes = [0; 8];
         for name in [CONTROL_PATH, CONTROL_ASIDE] {

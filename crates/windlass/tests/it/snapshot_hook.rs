@@ -1,5 +1,7 @@
 //! A server is prepared for snapshots by the hook, has them, and is as it was again.
 
+#![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+
 use std::path::PathBuf;
 
 use serde_json::Value;

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use windlass_engine::media::fitted;
 use windlass_engine::{show_size, to_json};
 use windlass_operations::snapshots::{
-    self, Entry, HookState, Listed, Listing, Orphans, SnapshotError, State, Survives, Undo, is_limit,
+    self, Entry, HookState, Listed, Listing, Orphans, SnapshotError, State, Survives, Undo,
+    is_limit,
 };
 
 use crate::cli::{Global, SnapshotList};

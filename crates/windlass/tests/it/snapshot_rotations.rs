@@ -1,4 +1,4 @@
-//! What a rotation says of snapshots by the hook that are lost, and of a cluster that is another one.
+//! What a rotation says of lost snapshots by the hook, and of a cluster that is another one.
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 

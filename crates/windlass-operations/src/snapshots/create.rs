@@ -146,7 +146,9 @@ fn make(
     }
     subject.become_owner(caller)?;
     let ready = prepare(caller, name_of_live, request)?;
-    ready.outputs.check(ready.place.home())?;
+    // The place itself has other snapshots.
+    let beside = ready.place.home().parent().unwrap_or(Path::new("/"));
+    ready.outputs.check(beside)?;
     into.iter().try_for_each(|into| ready.outputs.check(into))?;
     let mut tell = tell_removed(caller);
     let reserved = ready.place.reserve(&name, into.as_deref(), &mut tell)?;

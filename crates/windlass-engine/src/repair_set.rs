@@ -104,7 +104,8 @@ pub fn repair_set(
     job.stripes(&devices, &damaged, &beside)?;
     job.parities(&finder.found(&places)?, &damaged, &beside)?;
     if job.left.is_empty() {
-        finder.check(&places)?;
+        // What was named may be parity alone, which leads to no set that is locked.
+        finder.check(&finder.found(&places)?.own_names())?;
     }
     devices.put_beside(&beside)?;
     match job.repaired.is_empty() && !job.left.is_empty() {

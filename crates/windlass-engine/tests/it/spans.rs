@@ -153,6 +153,41 @@ fn a_span_that_hides_something_is_believed_until_its_block_is_read_and_no_longer
     found_by_verify_and_restore(&newest, dir.path());
 }
 
+/// A block may have pieces of few files whose numbers are far apart. Each of the files between them
+/// cost a read of it, where one was enough before there were spans.
+#[test]
+fn a_block_is_read_once_for_all_files_of_which_it_has_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::small(1, Codec::None);
+    let content = plain(3000, 4);
+    let mut run = begin(&setup, file_devices(dir.path(), &setup), &Cancel::new()).unwrap();
+    let specs = [bytes_spec(0, &content), bytes_spec(9, &content)];
+    for spec in &specs {
+        run.push(spec.clone()).unwrap();
+    }
+    run.drain().unwrap();
+    for spec in &specs {
+        run.push_range(spec, 1000, 500, 1).unwrap();
+    }
+    run.drain().unwrap();
+    let files = [
+        entry(0, "first", content.len()),
+        entry(9, "last", content.len()),
+    ];
+    run.finish(FileTable(files.into()), facts()).unwrap();
+    let set = open(&[stripe_path(dir.path(), 0)]).unwrap();
+    assert_eq!(set.stripes()[0].spans(0).unwrap().len(), 2);
+    let layers = set.asked_layers().unwrap();
+    let costs = |file| layers[0].blocks_to_check(FileNo(file));
+    assert!((0..10).all(|file| costs(file) == 1));
+    layers[0].check(FileNo(4)).unwrap();
+    for file in 0..10 {
+        let has_some = file == 0 || file == 9;
+        assert_eq!(costs(file), usize::from(has_some), "file {file}");
+        layers[0].check(FileNo(file)).unwrap();
+    }
+}
+
 /// Every file that is asked for is checked as a reader of all checks it.
 #[test]
 fn pieces_that_overlap_in_blocks_with_spans_are_found_by_who_checks_the_file() {

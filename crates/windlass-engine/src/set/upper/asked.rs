@@ -57,6 +57,8 @@ struct State {
     unread: Vec<Unread>,
     /// By file that was asked for: whether anything lies over bytes of it.
     known: BTreeMap<FileNo, bool>,
+    /// The blocks with spans that a check has read: their spans are right.
+    checked: BTreeSet<BlockPlace>,
 }
 
 /// What the index directory says of a block.
@@ -123,19 +125,40 @@ impl AskedLayers {
     }
 
     /// Reads every block that may tell of this file by the index directory, so that no span of it
-    /// is only believed, and checks its pieces of the file.
+    /// is only believed, and checks its pieces of the file. A block that an earlier check has read
+    /// is read again only if it has something of the file.
     pub fn check(&self, file: FileNo) -> Result<(), EngineError> {
         let has_unspanned = self.has_unspanned(file)?;
-        let mut places: Vec<_> = self.spanned.that_may_tell_of(file).collect();
-        if places.is_empty() {
+        let spanned = self.to_check(file);
+        if spanned.is_empty() {
             return Ok(());
         }
+        let mut places = spanned.clone();
         if has_unspanned {
             places.extend(self.read().places_over(file, 0, u64::MAX));
         }
         places.sort_unstable();
         let outlines = self.outlines_at(&places)?;
+        self.write().checked.extend(spanned);
         check_overlaps(self.set, (&self.blocks, outlines.all()), Some(file))
+    }
+
+    /// How many blocks with spans a check of this file would read now.
+    pub fn blocks_to_check(&self, file: FileNo) -> usize {
+        self.to_check(file).len()
+    }
+
+    /// The blocks with spans that have something of this file, or may have and were not checked.
+    fn to_check(&self, file: FileNo) -> Vec<BlockPlace> {
+        let mut places: Vec<_> = self.spanned.over(file, 0, u64::MAX).collect();
+        let state = self.read();
+        if state.checked.len() < self.spanned.count() {
+            let listed = self.spanned.that_may_tell_of(file);
+            places.extend(listed.filter(|place| !state.checked.contains(place)));
+        }
+        places.sort_unstable();
+        places.dedup();
+        places
     }
 
     fn has_unspanned(&self, file: FileNo) -> Result<bool, EngineError> {
@@ -194,7 +217,8 @@ impl AskedLayers {
         let state = self.read();
         let unread = state.unread.capacity() * size_of::<Unread>();
         let known = state.known.len() * 2 * size_of::<(FileNo, bool)>();
-        let spanned = self.spanned.memory_bytes();
+        let checked = state.checked.len() * 2 * size_of::<BlockPlace>();
+        let spanned = self.spanned.memory_bytes() + checked;
         state.outlines.memory_bytes() + unread + known + spanned + self.blocks.cached_bytes()
     }
 

@@ -99,6 +99,11 @@ impl SpannedBlocks {
         near.map(|(one, _)| one.place)
     }
 
+    /// How many blocks have spans.
+    pub(super) fn count(&self) -> usize {
+        self.blocks.len()
+    }
+
     /// The blocks that may have something of a file, if no span is believed.
     pub(super) fn that_may_tell_of(&self, file: FileNo) -> impl Iterator<Item = BlockPlace> {
         let after = self.blocks.partition_point(|one| one.file_min <= file);

@@ -6,16 +6,19 @@ use std::path::{Path, PathBuf};
 
 use windlass_engine::SetList;
 use windlass_engine::media::SetId;
+use windlass_object::is_in_bucket;
 
 use super::needs::Unclear;
 use crate::caller::Caller;
 use crate::history::{Elsewhere, made_elsewhere};
 use crate::places;
-use crate::stored::is_missing;
+use crate::stored::{absolute, is_missing};
 
 /// The sets that were made in other places.
 #[derive(Debug, Default)]
 pub(super) struct Away {
+    /// The places that were named.
+    here: BTreeSet<PathBuf>,
     made: Vec<Elsewhere>,
     /// The sets of other places, each listed once.
     listed: BTreeMap<PathBuf, BTreeSet<SetId>>,
@@ -24,8 +27,11 @@ pub(super) struct Away {
 impl Away {
     /// Reads the history. Call it before the process becomes another user.
     pub(super) fn of(caller: &Caller, here: &[PathBuf]) -> Self {
+        let here = here.iter().filter_map(|place| absolute(place).ok());
+        let here = here.collect();
         Self {
-            made: made_elsewhere(caller, here),
+            made: made_elsewhere(caller, &here),
+            here,
             listed: BTreeMap::new(),
         }
     }
@@ -33,6 +39,7 @@ impl Away {
     /// Those of these sets on which a set elsewhere builds, each with that set.
     pub(super) fn needed(&mut self, going: &BTreeSet<SetId>) -> Vec<(SetId, Unclear)> {
         let may_need = self.made.iter().filter(|one| going.contains(&one.base));
+        let may_need = may_need.filter(|one| self.is_made_here(&one.base_places));
         let may_need: Vec<_> = may_need.cloned().collect();
         let mut needed = Vec::new();
         for one in may_need {
@@ -53,6 +60,14 @@ impl Away {
         needed
     }
 
+    /// Whether one of these places is here, by whatever name. A set that was made elsewhere is only
+    /// a copy here: a mirror has rules of its own.
+    fn is_made_here(&self, places: &[PathBuf]) -> bool {
+        let is_here = |place: PathBuf| self.here.iter().any(|here| resolved(here) == place);
+        places.iter().any(|place| self.here.contains(place))
+            || places.iter().map(|place| resolved(place)).any(is_here)
+    }
+
     /// Whether a place has a set. Of one that cannot be listed nobody knows: its disk may be gone
     /// for ever.
     fn has(&mut self, place: &Path, set: SetId) -> bool {
@@ -63,6 +78,15 @@ impl Away {
         });
         listed.contains(&set)
     }
+}
+
+/// A place without the links that lead to it.
+fn resolved(place: &Path) -> PathBuf {
+    let real = match is_in_bucket(place) {
+        true => None,
+        false => place.canonicalize().ok(),
+    };
+    real.unwrap_or_else(|| place.to_owned())
 }
 
 fn ids(list: SetList) -> BTreeSet<SetId> {

@@ -1,7 +1,7 @@
 //! Where the log of a set is: where somebody says, or else beside one of its devices.
 //!
 //!   places of the devices --> which of them have log of the database? --> several: the one that
-//!   leads furthest from the set
+//!   leads furthest from the set, and has no other bytes where the set has log
 //!
 //! Invariants
 //! - A place that cannot be read is a failure, and never a place without log.
@@ -17,6 +17,7 @@ use windlass_repository::{CommitReader, LogPlace, RepositoryError, link, log_dat
 use windlass_sqlite::Standing;
 
 use super::error::RecoveryError;
+use super::own;
 use super::request::RecoveryRequest;
 use super::way::Way;
 use crate::error::OperationError;
@@ -44,6 +45,11 @@ pub(super) fn of_cluster(
             )) => return Ok(None),
             way => way?,
         };
+        // Another server of this cluster wrote on from there, whatever its positions say.
+        match own::check(of.0.open()?, facts, &mut way.reader()) {
+            Err(OperationError::Recovery(RecoveryError::OtherLog { .. })) => return Ok(None),
+            checked => checked?,
+        }
         let end = match way.covered(None) {
             Ok(end) => end,
             Err(gap) => match gap.missing_from() {

@@ -308,6 +308,44 @@ fn a_record_that_was_damaged_before_it_was_archived_does_not_look_like_the_end()
     assert!(printed.contains("cannot be replayed beyond"), "{printed}");
 }
 
+/// Each of the two devices of a set lies beside log. One is that of another server of the cluster,
+/// which wrote other bytes at the end of the set, and got further.
+#[test]
+fn log_of_another_server_beside_a_device_is_passed_over_however_far_it_leads() {
+    let source = Archiving::start(&["--wal-segsize=1"]);
+    let (place, other) = (source.arg("place"), source.arg("other"));
+    std::fs::create_dir_all(Path::new(&other).join("log")).unwrap();
+    let conninfo = source.server.conninfo();
+    let output = windlass(&["backup", &conninfo, "--to", &place, "--to", &other]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let mut segments: Vec<_> = (1..=3).map(|row| source.insert_and_archive(row)).collect();
+    // The set ends in the segment before.
+    let number = u32::from_str_radix(&segments[0][16..], 16).unwrap() - 1;
+    segments.insert(0, format!("{}{number:08X}", &segments[0][..16]));
+    for (count, segment) in segments.iter().enumerate() {
+        let fetched = source.arg(segment);
+        let get = ["archive-get", segment, &fetched, "--from", &place];
+        assert_eq!(windlass(&get).status.code(), Some(0), "{segment}");
+        if count == 0 {
+            let mut bytes = std::fs::read(&fetched).unwrap();
+            bytes[40 + 30] ^= 1;
+            std::fs::write(&fetched, bytes).unwrap();
+        }
+        let output = windlass(&["archive-push", &fetched, "--to", &other]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    }
+    for object in objects(&place, &segments[3]) {
+        std::fs::remove_file(object).unwrap();
+    }
+    let into = source.arg("into");
+    let restore = ["restore", &place, &other, "--into", &into];
+    let output = windlass(&[&restore[..], &["--target-latest"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let server = PrivateCluster::adopt(Path::new(&into), source.server.bin());
+    server.wait_until("SELECT pg_is_in_recovery()", "f");
+    assert_eq!(rows(&server), "1 2");
+}
+
 /// What the last object may be after a copy that was cut off, or on a bad disk.
 fn torn(whole: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let mut flipped = whole.to_vec();

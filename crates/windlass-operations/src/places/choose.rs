@@ -65,14 +65,17 @@ pub fn choose<'a>(
         }
         _ => i64::MAX,
     };
-    let candidates = begun_by(&sets, bound);
+    let (candidates, said) = begun_by(&sets, bound);
     let entries: Vec<_> = candidates.iter().map(|one| one.set).collect();
     one_database(&entries, place)?;
     let Some(newest) = candidates.last() else {
+        if let Some((set, (fault, other))) = said.last().and_then(|it| Some((it.set, it.fault?))) {
+            caller.tell(&Notice::WrongTime { set, other, fault });
+        }
         return Err(nothing(list, &sets, bound, named));
     };
     passed_over_unknown(caller, list, newest, bound)?;
-    tell_of_order(caller, newest, &candidates);
+    tell_of_order(caller, newest, &said);
     tell_of_future(caller, newest, &candidates);
     Ok(Chosen {
         set: newest.set,
@@ -86,13 +89,15 @@ pub fn choose<'a>(
     })
 }
 
-/// The sets that were begun by a moment, in the order in which they were made.
-fn begun_by<'a>(sets: &[&'a SetEntry], bound: i64) -> Vec<Made<'a>> {
+/// The sets that were begun by a moment, in the order in which they were made; and with them those
+/// that only say so.
+fn begun_by<'a>(sets: &[&'a SetEntry], bound: i64) -> (Vec<Made<'a>>, Vec<Made<'a>>) {
     let is_usable = |set: &&&SetEntry| !matches!(set.state, SetState::Unfinished);
     let usable: Vec<&SetEntry> = sets.iter().filter(is_usable).copied().collect();
-    let mut made = in_order(&usable, Timestamp::now());
-    made.retain(|one| one.begun_nanos <= bound);
-    made
+    let mut said = in_order(&usable, Timestamp::now());
+    said.retain(|one| one.begun_nanos.min(one.set.begun_nanos) <= bound);
+    let begun = said.iter().filter(|one| one.begun_nanos <= bound);
+    (begun.copied().collect(), said)
 }
 
 /// Tells if another one of these sets would have been taken by what they say about their times, and

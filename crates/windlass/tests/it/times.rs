@@ -114,6 +114,37 @@ fn a_set_that_says_it_is_older_than_its_base_is_newer() {
     assert_eq!(newest(&place).0, 23);
 }
 
+/// Nobody knows which clock was wrong. Where a set says that it is of that time, an older
+/// one is never taken without a word.
+#[test]
+fn a_set_that_says_it_was_begun_by_then_and_may_not_be_is_named() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.path("sets")).unwrap();
+    let made = |kind: &str| {
+        let before = place.sets();
+        night(&place, kind);
+        let mut names = place.sets();
+        names.retain(|name| !before.contains(name));
+        place.path("sets").join(&names[0])
+    };
+    say(&made("full"), "2000-01-01T03:00:00Z");
+    made("full");
+    let slow = made("incr");
+    say(&slow, "2001-01-01T03:00:00Z");
+    let into = place.path("restored.db");
+    let words = ["restore", &place.arg("sets"), "--into"];
+    let then = [into.to_str().unwrap(), "--set", "2002-01-01T00:00:00Z"];
+    let output = windlass(&[&words[..], &then].concat());
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(place.ledger.check(&into), 21, "{said}");
+    let note = format!(
+        "note: set {} says that it was begun at 2001-01-01",
+        short(&slow)
+    );
+    assert!(said.contains(&note), "{said}");
+}
+
 #[test]
 fn a_moment_before_a_set_from_the_future_is_found() {
     let mut receiving = Receiving::new();

@@ -308,7 +308,7 @@ impl Place {
                 error: error @ SnapshotError::OfAnother { .. },
                 ..
             }) => Err(error),
-            Some(entry @ (Entry::Snapshot(_) | Entry::Unreadable { .. })) => {
+            Some(Entry::Snapshot(_) | Entry::Unreadable { .. }) => {
                 let path = real(&link)?;
                 if path.join(PENDING_STATE).symlink_metadata().is_ok() {
                     return Err(SnapshotError::NeededToUndo { path });
@@ -316,11 +316,6 @@ impl Place {
                 let directory = Locked::alone(&path)?.ok_or(SnapshotError::InUse { path })?;
                 directory.check_removable()?;
                 directory::check_changeable(&self.home)?;
-                if let Entry::Snapshot(snapshot) = &entry
-                    && self.is_copy(snapshot.path(), snapshot.record())
-                {
-                    directory.leave_original()?;
-                }
                 self.end(today, directory, &link)
             }
         }
@@ -329,6 +324,9 @@ impl Place {
     /// Removes a directory and its entry, for the database with the place of today. Killed in
     /// between, it is finished by the next: a link is pending until the directory is gone.
     fn end(&self, today: &Self, directory: Locked, entry: &Path) -> Result<(), SnapshotError> {
+        if whose::is_copy(directory.path()) {
+            directory.leave_original()?;
+        }
         let is_unknown = directory.disbelieve()?;
         directory.unmake(has_lost_record(directory.path()))?;
         let link = entry.is_symlink().then(|| pending(entry));

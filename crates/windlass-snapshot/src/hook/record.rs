@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use windlass_engine::media::{FileEntry, FileNo, FileTable, crc32c, crc32c_zeros_after};
-use windlass_engine::{durable, read_regular_at_most};
+use windlass_engine::{durable, open_regular, read_regular_at_most};
 use windlass_image::layout::hook::FileKey;
 use windlass_postgres::DatabaseFacts;
 
@@ -140,17 +140,19 @@ pub(crate) struct Document {
     files_crc32c: Option<u32>,
 }
 
-/// The beginning of the document: which memory the snapshot is in.
-#[derive(Deserialize)]
+/// The beginning of the document: which snapshot it is, and which memory that is in.
+#[derive(PartialEq, Eq, Deserialize)]
 struct Head {
+    number: u32,
     boot: String,
     control_inode: u64,
+    identity: [u8; 32],
 }
 
 impl Head {
     /// `None` if it is not there, or not as this version writes it.
     fn read(directory: &Path) -> Option<Self> {
-        let file = File::open(directory.join(DOCUMENT)).ok()?;
+        let file = open_regular(&directory.join(DOCUMENT)).ok()?;
         let mut bytes = Vec::new();
         file.take(HEAD_BYTES).read_to_end(&mut bytes).ok()?;
         let mut parts = bytes.windows(HEAD_END.len());
@@ -168,6 +170,12 @@ impl Document {
     pub(crate) fn is_from(directory: &Path, (boot, control_inode): (&str, u64)) -> bool {
         let head = Head::read(directory);
         head.is_some_and(|head| head.boot == boot && head.control_inode == control_inode)
+    }
+
+    /// Whether the documents in two directories are of the same snapshot: one is a copy.
+    pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
+        let one = Head::read(one);
+        one.is_some() && one == Head::read(other)
     }
 
     /// The document of a snapshot that was just made.

@@ -1,10 +1,11 @@
 //! Whose a snapshot is that has its entry in a place. Somebody may have copied the directory of
 //! another database with it: then links lead to the snapshots of that one, and what was copied of
-//! a snapshot by the hook names the one that its server has.
+//! a snapshot by the hook names the one that its server has. So does a copy in the same place.
 //!
 //! Never does: take a snapshot for another database's because its own is not where it was. That may
 //! have been moved or renamed, with its place.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::Place;
 use crate::cluster::CONTROL_PATH;
+use crate::hook::{self, Document};
 use crate::method::Method;
 use crate::record::Record;
 
@@ -27,7 +29,7 @@ impl Place {
         if path == entry {
             return None;
         }
-        let other = self.other_database(record)?;
+        let other = self.other_database(path, record)?;
         let is_there = |home: &Path| {
             let found = home.join(&record.name).canonicalize();
             found.is_ok_and(|found| found == path)
@@ -39,31 +41,62 @@ impl Place {
         is_others.then_some(other)
     }
 
-    /// Whether a snapshot by the hook is a copy of one that another database has.
-    pub(super) fn is_copy(&self, path: &Path, record: &Record) -> bool {
-        let is_original = |home: &Path| {
-            let found = home.join(&record.name);
-            let is_elsewhere = found.canonicalize().is_ok_and(|found| found != path);
-            let known = Record::read(&found).ok().flatten();
-            is_elsewhere && known.is_some_and(|known| known.id == record.id)
-        };
-        record.method == Method::Hook
-            && self
-                .other_database(record)
-                .is_some_and(|other| has_entry(&other, is_original))
-    }
-
-    /// The database that a record names, if that is there and is not the one with this place.
-    fn other_database(&self, record: &Record) -> Option<PathBuf> {
+    /// The database whose snapshot is in a directory, if that is there and is not the one with this
+    /// place.
+    fn other_database(&self, path: &Path, record: &Record) -> Option<PathBuf> {
         let own = self.database();
-        let source = &record.source.path;
-        if *source == own {
+        let source = source_of(path, record);
+        if source == own {
             return None;
         }
         // Where nothing is, there is no other one.
         let other = source.canonicalize().ok()?;
         (!is_same(&other, &own)).then_some(other)
     }
+}
+
+/// The database of a snapshot. The server of one by the hook may have another name by now, and
+/// another cluster the old one.
+fn source_of(path: &Path, record: &Record) -> PathBuf {
+    let document = match record.method {
+        Method::Hook => Document::read_of(&content(path), record.files_crc32c),
+        _ => Ok(None),
+    };
+    match document {
+        Ok(Some(document)) => document.data,
+        _ => record.source.path.clone(),
+    }
+}
+
+/// Whether a directory has a copy of a snapshot by the hook that has its own entry: with the
+/// database whose server has it. Whatever else the directory lacks, or has of another snapshot.
+pub(super) fn is_copy(directory: &Path) -> bool {
+    let (Ok(path), Ok(Some(document))) = (
+        directory.canonicalize(),
+        Document::read(&content(directory)),
+    ) else {
+        return false;
+    };
+    let own = Record::read(&path).ok().flatten();
+    let is_original = |entry: &Path| {
+        let Ok(Some(record)) = Record::read(entry) else {
+            return false;
+        };
+        let has_same_id = own.as_ref().is_some_and(|own| own.id == record.id);
+        record.method == Method::Hook
+            && entry.file_name() == Some(OsStr::new(&record.name))
+            && entry.canonicalize().is_ok_and(|found| found != path)
+            && (has_same_id || Document::is_same(&content(entry), &content(&path)))
+    };
+    has_entry(&document.data, |home| {
+        let mut entries = home.read_dir().into_iter().flatten().flatten();
+        entries.any(|entry| is_original(&entry.path()))
+    })
+}
+
+/// Where the hook's controller wrote what it knows, in the directory of a snapshot.
+fn content(directory: &Path) -> PathBuf {
+    directory.join(hook::CONTENT)
 }
 
 /// Whether a database has an entry of a kind in one of its places.

@@ -382,6 +382,65 @@ fn dropping_a_copy_of_a_snapshot_beside_a_copied_cluster_leaves_the_original() {
     std::fs::remove_dir_all(copy).unwrap();
 }
 
+/// The record of the copy names the directory that has the copied cluster now.
+#[test]
+fn dropping_a_copy_that_has_the_old_name_of_a_renamed_cluster_leaves_the_original() {
+    let mut source = Orphaned::new();
+    source.create(0, "one");
+    let rows = source.rows();
+    source.write();
+    source.cluster.stop("fast");
+    let (data, home) = (source.cluster.data().to_owned(), source.home());
+    let (moved, moved_home) = (
+        data.with_file_name("moved"),
+        data.with_file_name("moved.windlass-snapshots"),
+    );
+    std::fs::rename(&data, &moved).unwrap();
+    std::fs::rename(&home, &moved_home).unwrap();
+    copied(&moved, &data);
+    copied(&moved_home, &home);
+    let copy = data.to_str().unwrap();
+    run(&source.scratch, 0, &["snapshot", "drop", copy, "one"]);
+    assert!(!home.join("one").exists());
+    for path in [&data, &home] {
+        std::fs::remove_dir_all(path).unwrap();
+    }
+    std::fs::rename(&moved, &data).unwrap();
+    std::fs::rename(&moved_home, &home).unwrap();
+    source.cluster.run();
+    source.write();
+    source.assert_shows("one", &rows);
+    source.snapshot(0, "drop", &["one"]);
+    source.assert_nothing_left();
+}
+
+/// Each has the number that the original has in the server: one that is whole, and one whose `cp`
+/// was killed.
+#[test]
+fn a_copy_beside_the_original_goes_without_it() {
+    let source = Orphaned::new();
+    source.create(0, "one");
+    let rows = source.rows();
+    source.write();
+    let at = |name: &str| source.home().join(name);
+    copied(&at("one"), &at("whole"));
+    source.snapshot(4, "list", &[]);
+    source.snapshot(0, "drop", &["whole"]);
+    assert!(!at("whole").exists());
+    source.assert_shows("one", &rows);
+    copied(&at("one"), &at("half"));
+    std::fs::remove_file(at("half/record")).unwrap();
+    source.create(0, "two");
+    assert!(!at("half").exists());
+    assert_eq!(source.links(), 2);
+    source.write();
+    source.assert_shows("one", &rows);
+    for name in ["one", "two"] {
+        source.snapshot(0, "drop", &[name]);
+    }
+    source.assert_nothing_left();
+}
+
 /// The place of the snapshots is not where it was. Somebody may bring it back.
 #[test]
 fn snapshots_whose_place_was_moved_away_stay_until_it_is_back() {

@@ -300,6 +300,7 @@ impl Place {
             None => Err(self.unknown(name)),
             // Only the entry is here.
             Some(Entry::Missing { .. }) => self.remove_link(&link),
+            Some(_) if today.is_other_name(&link) => self.remove_link(&link),
             Some(Entry::Unfinished { path, .. }) => Err(match directory::is_marked(&path) {
                 true => SnapshotError::InUse { path },
                 false => SnapshotError::NotASnapshot { path },

@@ -41,6 +41,23 @@ impl Place {
         is_others.then_some(other)
     }
 
+    /// Whether an entry is a link that gives another name to a snapshot with an entry of its own.
+    pub(super) fn is_other_name(&self, entry: &Path) -> bool {
+        let Ok(path) = entry.canonicalize() else {
+            return false;
+        };
+        let Ok(Some(record)) = Record::read(&path) else {
+            return false;
+        };
+        let is_own = |home: &Path| {
+            let found = home.join(&record.name).canonicalize();
+            found.is_ok_and(|found| found == path)
+        };
+        entry.is_symlink()
+            && entry.file_name() != Some(OsStr::new(&record.name))
+            && self.homes().any(is_own)
+    }
+
     /// The database whose snapshot is in a directory, if that is there and is not the one with this
     /// place.
     fn other_database(&self, path: &Path, record: &Record) -> Option<PathBuf> {

@@ -151,6 +151,31 @@ fn an_entry_that_leads_to_no_snapshot_is_not_in_use_and_stays() {
     assert!(photos.join("one.jpg").exists());
 }
 
+#[test]
+fn a_link_with_another_name_is_dropped_without_the_snapshot() {
+    let (dir, database) = database();
+    let place = Place::beside(&database).unwrap();
+    snapshot(&database, "here", None).unwrap();
+    let to = dir.path().join("to");
+    std::fs::create_dir(&to).unwrap();
+    let reserved = place.reserve(&name("there"), Some(&to), &mut |_| {});
+    let mut maker = choose_copy(&database);
+    let source = source(&database);
+    let (progress, cancel) = Default::default();
+    let made =
+        windlass_snapshot::create(reserved.unwrap(), &mut *maker, source, &progress, &cancel);
+    made.unwrap();
+    let there = to.join("there");
+    for (text, target) in [("here", Path::new("here")), ("there", there.as_path())] {
+        std::os::unix::fs::symlink(target, place.home().join("newest")).unwrap();
+        drop_it(&place, "newest").unwrap();
+        assert_eq!(names(&place), ["here", "there"]);
+        place.find(&name(text)).unwrap();
+    }
+    drop_it(&place, "there").unwrap();
+    assert_eq!(std::fs::read_dir(&to).unwrap().count(), 0);
+}
+
 fn choose_copy(database: &Path) -> Box<dyn windlass_snapshot::Maker> {
     let last = makers(database).pop().unwrap();
     assert_eq!(last.method(), Method::Copy);

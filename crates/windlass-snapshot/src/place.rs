@@ -403,8 +403,12 @@ impl Place {
                 return Ok(Entry::Unreadable { name, path, error });
             }
             Err(_) => {
-                let path = std::fs::read_link(&link).doing("read", &link)?;
-                return Ok(Entry::Missing { name, path });
+                let path = std::fs::read_link(&link);
+                return Ok(match durable::if_there(path).doing("read", &link)? {
+                    Some(path) => Entry::Missing { name, path },
+                    // It was dropped meanwhile.
+                    None => Entry::Unfinished { name, path: link },
+                });
             }
             Ok(path) => path,
         };

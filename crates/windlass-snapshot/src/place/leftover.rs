@@ -117,3 +117,22 @@ pub(super) fn pending(entry: &Path) -> PathBuf {
     pending.push(name);
     entry.with_file_name(pending)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::SnapshotName;
+
+    /// A list reads the names first, and then each entry.
+    #[test]
+    fn an_entry_that_is_dropped_while_a_list_is_made_is_no_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = Place::at(directory.path().join("shop.db.windlass-snapshots"));
+        let entry = || place.entry(SnapshotName::parse("gone").unwrap()).unwrap();
+        assert!(matches!(entry(), Entry::Unfinished { path, .. } if !path.exists()));
+        std::fs::create_dir(place.home()).unwrap();
+        assert!(matches!(entry(), Entry::Unfinished { path, .. } if !path.exists()));
+        std::os::unix::fs::symlink("nowhere", place.home().join("gone")).unwrap();
+        assert!(matches!(entry(), Entry::Missing { .. }));
+    }
+}

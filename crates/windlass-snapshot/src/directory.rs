@@ -252,3 +252,26 @@ pub(crate) fn is_complete(path: &Path) -> bool {
     // What cannot be looked at now is not gone.
     !found.is_err_and(|error| durable::is_absent(&error))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_document_goes_with_its_snapshot_without_a_wait() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("one");
+        let directory = Locked::create(&path).unwrap();
+        let content = path.join(hook::CONTENT);
+        std::fs::create_dir(&content).unwrap();
+        let pipe = content.join("hook.json");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        directory.check_removable().unwrap();
+        assert!(directory.disbelieve().unwrap());
+        assert!(!hook::Document::is_in(&content));
+        directory.empty().unwrap();
+        directory.remove().unwrap();
+        assert!(!path.exists());
+    }
+}

@@ -424,11 +424,15 @@ pub(crate) fn sum_of(file: &File) -> std::io::Result<(u32, u64)> {
     }
 }
 
-/// Fails if there is a document that this user may not read.
+/// Fails if there is a document that this user may not read. One that nobody can read goes.
 pub(crate) fn check_readable(directory: &Path) -> Result<(), HookError> {
     let path = directory.join(DOCUMENT);
-    durable::if_there(File::open(&path)).doing("open", &path)?;
-    Ok(())
+    match open_regular(&path) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            Err(HookError::io("open", &path, error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Removes the document. What is left belongs to no server.

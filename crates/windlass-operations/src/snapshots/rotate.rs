@@ -4,7 +4,9 @@
 //! snapshot that somebody else named is not dropped, unless the name looks like that.
 //!
 //! Invariants
-//! - What cannot be read any more does not count, and goes when it is older than what stays.
+//! - What is lost does not count, and goes when it is older than what stays. What cannot be read,
+//!   or whose disk is not there, stays until somebody drops it.
+//! - The new snapshot stays, whatever time the others say.
 //! - Nothing is dropped if the new snapshot may not have what the older ones have.
 
 use windlass_engine::{Cancel, counted};
@@ -76,7 +78,10 @@ pub fn rotate(
         with_undo: Vec::new(),
         held_back: Vec::new(),
     };
-    let surplus = surplus(&all, keep)?;
+    let mut surplus = surplus(&all, keep)?;
+    // The clock may have gone back since the others were made.
+    let new = outcome.created.record();
+    surplus.retain(|name| name.as_str() != new.name);
     let mut open = outcome.created.warnings.iter().filter(|one| !one.accepted);
     if open.any(|one| DOUBTS.contains(&one.name.as_str())) {
         outcome.held_back = surplus.iter().map(ToString::to_string).collect();

@@ -1,11 +1,15 @@
-//! What a rotation says of lost snapshots by the hook, and of a cluster that is another one.
+//! What a rotation says of lost snapshots by the hook, and of a cluster that is another one. What
+//! it drops if the clock has gone back.
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
 use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, stay_root, succeed};
 
 use crate::opening::Scratch;
+use crate::snapshot_forged::forge_record;
 use crate::snapshot_hook::{forget, library, restart, run};
+use crate::snapshots::{ledger, listed};
+use crate::support::json;
 
 /// Nobody reads what a timer prints as long as it ends well.
 #[test]
@@ -62,4 +66,31 @@ fn a_rotation_drops_no_snapshot_of_a_cluster_that_another_one_has_replaced() {
     let accept = ["--accept", "other-cluster"];
     run(&scratch, 0, &[&rotate[..], &accept].concat());
     run(&scratch, 0, &rotate);
+}
+
+#[test]
+fn a_rotation_keeps_the_new_snapshot_if_the_clock_has_gone_back() {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let ledger = ledger(place.path());
+    let database = ledger.path.to_str().unwrap();
+    let rotate = ["snapshot", "rotate", database, "--keep", "1"];
+    let made = || {
+        let (code, document) = json(&rotate);
+        assert_eq!(code, 0, "{document}");
+        document["name"].as_str().unwrap().to_owned()
+    };
+    let names = || -> Vec<String> {
+        let all = listed(database).into_iter();
+        all.map(|one| one["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let later = made();
+    let home = place.path().join("shop.db.windlass-snapshots");
+    forge_record(&home.join(&later), |record| {
+        record["created"] = "2999-12-31T00:00:00Z".into();
+    });
+    for _ in 0..2 {
+        let new = made();
+        assert_eq!(names(), [new.as_str(), later.as_str()]);
+    }
 }

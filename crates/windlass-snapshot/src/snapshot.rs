@@ -39,7 +39,7 @@ pub enum Content {
 
 impl Snapshot {
     /// One of this name with this record. Fails if what the record says of the rest is not
-    /// so, or if this user may not find out whether it is lost.
+    /// so, or if nobody can find out now whether it is lost.
     pub(crate) fn new(path: PathBuf, record: Record, name: &str) -> Result<Self, SnapshotError> {
         if record.name != name {
             return Err(SnapshotError::Damaged {
@@ -55,7 +55,7 @@ impl Snapshot {
                 Ok(hook::HookState {
                     lost: Some(why), ..
                 }) => State::Lost { why },
-                Err(error) if error.is_damage() || error.is_denied() => return Err(error.into()),
+                Err(error) if error.is_unclear() => return Err(error.into()),
                 Err(error) => State::Lost {
                     why: error.to_string(),
                 },

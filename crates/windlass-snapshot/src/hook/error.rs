@@ -180,6 +180,12 @@ impl HookError {
         }
     }
 
+    /// Whether nobody knows by it if a snapshot is lost: it is damaged, another version of Windlass
+    /// wrote it, or the system refused to read something of it now.
+    pub(crate) fn is_unclear(&self) -> bool {
+        matches!(self, Self::Io { .. } | Self::Document { .. }) || self.is_damage()
+    }
+
     /// Whether bytes of a snapshot are not what they were.
     pub(crate) fn is_damage(&self) -> bool {
         match self {

@@ -354,6 +354,19 @@ fn a_snapshot_that_may_not_be_read_is_not_lost_and_not_half_dropped() {
     assert!(said.contains("Permission denied"), "{said}");
     assert!(!said.contains("make another one"), "{said}");
     allow(0o700);
+    // Nor is one that a newer Windlass made.
+    let version = |from: u32, to: u32| {
+        let words = [from, to].map(|version| format!("\"version\":{version},"));
+        forge_document(&source.home().join("one"), |document| {
+            assert!(document.contains(&words[0]), "{document}");
+            document.replacen(&words[0], &words[1], 1)
+        });
+    };
+    version(1, 2);
+    let listed = source.snapshot(3, "list", &[]);
+    assert!(listed.contains("it has version 2"), "{listed}");
+    assert!(!listed.contains("lost"), "{listed}");
+    version(2, 1);
     source.assert_shows("one", &rows);
     source.snapshot(0, "drop", &["one"]);
     source.assert_nothing_left();

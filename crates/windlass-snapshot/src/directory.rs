@@ -117,11 +117,7 @@ impl Locked {
     /// copy has the number, stays in its server.
     pub(crate) fn leave_original(&self) -> Result<(), SnapshotError> {
         let content = self.path.join(hook::CONTENT);
-        if !content.is_dir() {
-            return Ok(());
-        }
-        hook::forget_document(&content)?;
-        sync(&content)
+        Ok(hook::forget_document(&content)?)
     }
 
     /// Removes what does not say, or says wrongly, which snapshot of a server this one is. True if
@@ -131,6 +127,9 @@ impl Locked {
         let record = Record::read(&self.path).ok().flatten();
         let record = record.filter(|record| record.method == Method::Hook);
         let is_missed = record.is_some() && !hook::Document::is_in(&content);
+        if !content.is_dir() {
+            return Ok(is_missed);
+        }
         let recorded = record.and_then(|record| record.files_crc32c);
         Ok(hook::Document::disbelieve(&content, recorded)? || is_missed)
     }
@@ -149,8 +148,11 @@ impl Locked {
 
     /// Removes everything but the mark, after [`Locked::unmake`].
     pub(crate) fn empty(&self) -> Result<(), SnapshotError> {
-        // Other snapshots may need pages of this one.
-        hook::remove(&self.path.join(hook::CONTENT))?;
+        let content = self.path.join(hook::CONTENT);
+        if content.is_dir() {
+            // Other snapshots may need pages of this one.
+            hook::remove(&content)?;
+        }
         let entries = std::fs::read_dir(&self.path).doing("list", &self.path)?;
         for entry in entries {
             let entry = entry.doing("list", &self.path)?;
@@ -270,6 +272,21 @@ mod tests {
         directory.check_removable().unwrap();
         assert!(directory.disbelieve().unwrap());
         assert!(!hook::Document::is_in(&content));
+        directory.empty().unwrap();
+        directory.remove().unwrap();
+        assert!(!path.exists());
+    }
+
+    /// It would keep every name from being given or taken away.
+    #[test]
+    fn a_file_in_the_place_of_what_the_hook_wrote_goes_with_its_snapshot() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("one");
+        let directory = Locked::create(&path).unwrap();
+        File::create(path.join(hook::CONTENT)).unwrap();
+        directory.check_removable().unwrap();
+        assert!(!directory.disbelieve().unwrap());
+        directory.unmake(false).unwrap();
         directory.empty().unwrap();
         directory.remove().unwrap();
         assert!(!path.exists());

@@ -291,15 +291,7 @@ impl Document {
             Err(error) if error.is_damage() || matches!(error, HookError::Document { .. }) => {}
             document => return document.map(|_| false),
         }
-        let path = directory.join(DOCUMENT);
-        let removed = match path.symlink_metadata() {
-            Ok(found) if found.is_dir() => std::fs::remove_dir_all(&path),
-            _ => std::fs::remove_file(&path),
-        };
-        if durable::if_there(removed).doing("remove", &path)?.is_some() {
-            durable::sync_parent(&path).doing("sync the directory of", &path)?;
-        }
-        Ok(true)
+        forget_document(directory).map(|()| true)
     }
 
     /// With the paths of today, if the data directory has another name by now.
@@ -435,11 +427,17 @@ pub(crate) fn check_readable(directory: &Path) -> Result<(), HookError> {
     }
 }
 
-/// Removes the document. What is left belongs to no server.
+/// Removes the document, durably. What is left belongs to no server.
 pub(crate) fn forget_document(directory: &Path) -> Result<(), HookError> {
     let path = directory.join(DOCUMENT);
-    durable::if_there(std::fs::remove_file(&path)).doing("remove", &path)?;
-    Ok(())
+    let removed = match path.symlink_metadata() {
+        Ok(found) if found.is_dir() => std::fs::remove_dir_all(&path),
+        _ => std::fs::remove_file(&path),
+    };
+    match durable::if_there(removed).doing("remove", &path)? {
+        Some(()) => durable::sync_parent(&path).doing("sync the directory of", &path),
+        None => Ok(()),
+    }
 }
 
 /// Where the copy of a small file is.

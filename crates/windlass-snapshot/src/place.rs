@@ -325,7 +325,7 @@ impl Place {
     /// Removes a directory and its entry, for the database with the place of today. Killed in
     /// between, it is finished by the next: a link is pending until the directory is gone.
     fn end(&self, today: &Self, directory: Locked, entry: &Path) -> Result<(), SnapshotError> {
-        if whose::is_copy(directory.path()) {
+        if today.is_copy(directory.path()) {
             directory.leave_original()?;
         }
         let is_unknown = directory.disbelieve()?;

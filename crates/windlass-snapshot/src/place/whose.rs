@@ -58,6 +58,34 @@ impl Place {
             && self.homes().any(is_own)
     }
 
+    /// Whether a directory has a copy of a snapshot by the hook that has its own entry: with this
+    /// database, or with the one whose server has it. Whatever else the directory lacks, or has of
+    /// another snapshot.
+    pub(super) fn is_copy(&self, directory: &Path) -> bool {
+        let (Ok(path), Ok(Some(document))) = (
+            directory.canonicalize(),
+            Document::read(&content(directory)),
+        ) else {
+            return false;
+        };
+        let own = Record::read(&path).ok().flatten();
+        let is_original = |entry: &Path| {
+            let Ok(Some(record)) = Record::read(entry) else {
+                return false;
+            };
+            let has_same_id = own.as_ref().is_some_and(|own| own.id == record.id);
+            record.method == Method::Hook
+                && entry.file_name() == Some(OsStr::new(&record.name))
+                && entry.canonicalize().is_ok_and(|found| found != path)
+                && (has_same_id || Document::is_same(&content(entry), &content(&path)))
+        };
+        let has_original = |home: &Path| {
+            let mut entries = home.read_dir().into_iter().flatten().flatten();
+            entries.any(|entry| is_original(&entry.path()))
+        };
+        has_entry(&document.data, has_original) || self.homes().any(has_original)
+    }
+
     /// The database whose snapshot is in a directory, if that is there and is not the one with this
     /// place.
     fn other_database(&self, path: &Path, record: &Record) -> Option<PathBuf> {
@@ -83,32 +111,6 @@ fn source_of(path: &Path, record: &Record) -> PathBuf {
         Ok(Some(document)) => document.data,
         _ => record.source.path.clone(),
     }
-}
-
-/// Whether a directory has a copy of a snapshot by the hook that has its own entry: with the
-/// database whose server has it. Whatever else the directory lacks, or has of another snapshot.
-pub(super) fn is_copy(directory: &Path) -> bool {
-    let (Ok(path), Ok(Some(document))) = (
-        directory.canonicalize(),
-        Document::read(&content(directory)),
-    ) else {
-        return false;
-    };
-    let own = Record::read(&path).ok().flatten();
-    let is_original = |entry: &Path| {
-        let Ok(Some(record)) = Record::read(entry) else {
-            return false;
-        };
-        let has_same_id = own.as_ref().is_some_and(|own| own.id == record.id);
-        record.method == Method::Hook
-            && entry.file_name() == Some(OsStr::new(&record.name))
-            && entry.canonicalize().is_ok_and(|found| found != path)
-            && (has_same_id || Document::is_same(&content(entry), &content(&path)))
-    };
-    has_entry(&document.data, |home| {
-        let mut entries = home.read_dir().into_iter().flatten().flatten();
-        entries.any(|entry| is_original(&entry.path()))
-    })
 }
 
 /// Where the hook's controller wrote what it knows, in the directory of a snapshot.

@@ -13,6 +13,7 @@ use std::path::Path;
 use super::{Entry, Place};
 use crate::error::SnapshotError;
 use crate::name::SnapshotName;
+use crate::snapshot::Snapshot;
 use crate::{hook, numbers};
 
 /// The places that the database with this place had before, and why not all of them are known:
@@ -75,11 +76,9 @@ impl Place {
                 continue;
             }
             let is_of_another = match place.entry(name.clone())? {
-                Entry::Snapshot(snapshot) => {
-                    is_of_another(&snapshot.record().source.path, &self.database())
-                }
+                Entry::Snapshot(snapshot) => self.is_of_another(&snapshot),
                 // It cannot say whose it is.
-                _ => place.has_one_of_another(&self.database())?,
+                _ => self.has_one_of_another(place)?,
             };
             if !is_of_another {
                 return Ok(Some(place));
@@ -88,16 +87,21 @@ impl Place {
         Ok(None)
     }
 
-    /// Whether a snapshot here is of a database that is elsewhere.
-    fn has_one_of_another(&self, database: &Path) -> Result<bool, SnapshotError> {
-        for name in self.names()? {
-            if let Entry::Snapshot(snapshot) = self.entry(name)?
-                && is_of_another(&snapshot.record().source.path, database)
+    /// Whether a snapshot in a place is of another database than this one.
+    fn has_one_of_another(&self, place: &Self) -> Result<bool, SnapshotError> {
+        for name in place.names()? {
+            if let Entry::Snapshot(snapshot) = place.entry(name)?
+                && self.is_of_another(&snapshot)
             {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    fn is_of_another(&self, snapshot: &Snapshot) -> bool {
+        let other = self.other_database(snapshot.path(), snapshot.record());
+        other.is_some()
     }
 
     /// Its directory, and those of the places before.
@@ -173,12 +177,6 @@ impl Place {
         }
         std::fs::read_dir(&place.home).is_ok_and(|mut entries| entries.next().is_none())
     }
-}
-
-/// Whether the path of a snapshot's database leads to another one today.
-fn is_of_another(path: &Path, database: &Path) -> bool {
-    // Where nothing is, there is no other one.
-    path.canonicalize().is_ok_and(|path| path != database)
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ impl Place {
 
     /// The database whose snapshot is in a directory, if that is there and is not the one with this
     /// place.
-    fn other_database(&self, path: &Path, record: &Record) -> Option<PathBuf> {
+    pub(super) fn other_database(&self, path: &Path, record: &Record) -> Option<PathBuf> {
         let own = self.database();
         let source = source_of(path, record);
         if source == own {

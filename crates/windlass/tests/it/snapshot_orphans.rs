@@ -418,8 +418,14 @@ fn dropping_a_copy_that_has_the_old_name_of_a_renamed_cluster_leaves_the_origina
     for path in [&data, &home] {
         std::fs::remove_dir_all(path).unwrap();
     }
-    std::fs::rename(&moved, &data).unwrap();
     std::fs::rename(&moved_home, &home).unwrap();
+    // The place may have kept its old name, and something else may have that of the cluster.
+    std::fs::create_dir(&data).unwrap();
+    let list = ["snapshot", "list", moved.to_str().unwrap()];
+    let listed = run(&source.scratch, 0, &list);
+    assert!(listed.contains("kept"), "{listed}");
+    std::fs::remove_dir(&data).unwrap();
+    std::fs::rename(&moved, &data).unwrap();
     source.cluster.run();
     source.write();
     source.assert_shows("one", &rows);

@@ -211,10 +211,16 @@ fn make_mark(mark: &Path) -> Result<(), SnapshotError> {
     durable::sync_parent(mark).doing("sync the directory of", mark)
 }
 
-/// Fails if this user may not remove what a directory and those below it have.
+/// Fails if this user may not remove what a directory and those below it have. An empty one goes
+/// with what its parent's owner may do.
 fn check_all_changeable(directory: &Path) -> Result<(), SnapshotError> {
-    check_changeable(directory)?;
-    for entry in std::fs::read_dir(directory).doing("list", directory)? {
+    let mut entries = std::fs::read_dir(directory)
+        .doing("list", directory)?
+        .peekable();
+    if entries.peek().is_some() {
+        check_changeable(directory)?;
+    }
+    for entry in entries {
         let entry = entry.doing("list", directory)?;
         let path = entry.path();
         if entry.file_type().doing("inspect", &path)?.is_dir() {

@@ -408,11 +408,12 @@ fn snapshots_that_a_revert_may_end_or_ends_by_their_limits_are_named() {
     );
     let told = run(&subject.scratch, 3, &["snapshot", "revert", &word, "--yes"]);
     assert!(
-        told.contains("warning: the snapshot limited is lost: it grew beyond its limit"),
+        told.contains("warning: the snapshot limited has ended: it grew beyond its limit"),
         "{told}"
     );
     let listed = run(&subject.scratch, 3, &["snapshot", "list", &conninfo]);
-    assert_eq!(listed.matches("lost: ").count(), 1, "{listed}");
+    assert_eq!(listed.matches("ended: ").count(), 1, "{listed}");
+    assert!(!listed.contains("lost: "), "{listed}");
 }
 
 /// A revert has a file of the same name for its own recovery, and removes it at its end.

@@ -4,7 +4,8 @@ use serde_json::json;
 use windlass_engine::show_size;
 use windlass_operations::Caller;
 use windlass_operations::snapshots::{
-    self, BackOutcome, BackPlan, STATES_KEPT, SnapshotsOf, UndoNumber, plan_revert, plan_undo,
+    self, BackOutcome, BackPlan, STATES_KEPT, SnapshotsOf, UndoNumber, is_limit, plan_revert,
+    plan_undo,
 };
 
 use crate::cli::{Global, SnapshotRevert, SnapshotUndo};
@@ -37,7 +38,12 @@ fn run((global, caller): (&Global, &Caller), plan: &BackPlan, yes: bool) -> Resu
     let cancel = signals::cancel_on_signals()?;
     let outcome = plan.run(caller, &cancel)?;
     for (name, why) in &outcome.lost {
-        output::note(&format!("warning: the snapshot {name} is lost: {why}"));
+        let state = if is_limit(why) {
+            "has ended"
+        } else {
+            "is lost"
+        };
+        output::note(&format!("warning: the snapshot {name} {state}: {why}"));
     }
     for lack in &outcome.reverted.lacks {
         output::note(&format!(

@@ -40,9 +40,7 @@ pub use listed::{Listed, Listing, list};
 pub(crate) use named::find as find_named;
 pub use rotate::{RotateOutcome, rotate};
 pub use subject::Subject;
-pub use windlass_snapshot::hook::{
-    HookError, HookLimits, HookStart, HookState, Orphans, is_limit,
-};
+pub use windlass_snapshot::hook::{HookError, HookLimits, HookStart, HookState, Orphans, is_limit};
 pub use windlass_snapshot::{
     ClusterBack, Entry, Left, Method, Obstacle, Older, PassedOver, Record, Reverted, STATES_KEPT,
     Settled, Snapshot, SnapshotError, State, Step, Survives, Undo, UndoNumber, UndoRecord,

@@ -135,12 +135,7 @@ impl Database {
         self.make_set(dir, (kept, &parts, step.again), setup);
     }
 
-    fn make_set(
-        &mut self,
-        dir: &Path,
-        (kept, parts, again): Written<'_>,
-        setup: &Setup,
-    ) {
+    fn make_set(&mut self, dir: &Path, (kept, parts, again): Written<'_>, setup: &Setup) {
         std::fs::create_dir(dir).unwrap();
         let set_id = SetId([self.sets.len() as u8 + 1; 16]);
         let setup = Setup {

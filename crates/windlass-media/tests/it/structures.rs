@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use windlass_media::{
     Base, BlockSpans, Facts, FileNo, FileSpan, FileTable, Footer, FormatError, IndexBlock,
-    Inherited, InheritedFiles, LAYOUT_PLAIN, PageFrame, ParityHeader, PieceEntry, SEAL_BYTES,
-    Seal, SetDescription, SetId, StripeHeader, StripeIndex, Structure,
+    Inherited, InheritedFiles, LAYOUT_PLAIN, PageFrame, ParityHeader, PieceEntry, SEAL_BYTES, Seal,
+    SetDescription, SetId, StripeHeader, StripeIndex, Structure,
 };
 
 use crate::samples::{self, REGION, REGION_BYTES};

@@ -10,6 +10,7 @@ pub mod browser;
 pub mod bucket;
 pub mod chains;
 pub mod counted;
+pub mod encrypted;
 pub mod evil;
 pub mod faulty;
 mod fresh;

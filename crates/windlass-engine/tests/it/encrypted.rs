@@ -6,50 +6,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_engine::media::{
-    Codec, DataKey, Envelope, FrameEntry, KeyFile, Lock, SEAL_BYTES, SetCipher, SetId, crc32c,
+    Codec, DataKey, Envelope, FrameEntry, KeyFile, Lock, SEAL_BYTES, SetId, crc32c,
 };
 use windlass_engine::{
-    Cancel, DamageReport, Encryption, EngineError, Files, KeyFault, Keyed, Keys,
-    METADATA_LIMIT_DEFAULT, OpenSet, SetState, Survey, check_locked, list_sets,
+    Cancel, DamageReport, EngineError, Files, KeyFault, Keyed, Keys, METADATA_LIMIT_DEFAULT,
+    OpenSet, SetState, Survey, check_locked, list_sets,
 };
+use windlass_testkit::encrypted::{OneKey, encryption, one_key};
 use windlass_testkit::reforge::reforge_with;
 
 use crate::support::*;
-
-/// Always the same data key, whoever asks.
-#[derive(Debug)]
-struct One(Arc<DataKey>);
-
-impl Keys for One {
-    fn open(&self, _set: SetId, _lock: &Lock) -> Result<Arc<DataKey>, KeyFault> {
-        Ok(Arc::clone(&self.0))
-    }
-}
-
-fn one(seed: u8) -> One {
-    One(Arc::new(DataKey::from_bytes(&[seed; 32]).unwrap()))
-}
-
-fn encryption(seed: u8, set_id: SetId) -> Encryption {
-    let key = DataKey::from_bytes(&[seed; 32]).unwrap();
-    Encryption {
-        cipher: Arc::new(SetCipher::new(&key, set_id).unwrap()),
-        lock: Lock {
-            check: key.check_for(set_id),
-            envelopes: vec![Envelope {
-                recipient: "age1somebody".to_owned(),
-                bytes: b"the envelope of a test; ".repeat(8),
-            }],
-        },
-    }
-}
 
 fn encrypted(mut setup: Setup, seed: u8) -> Setup {
     setup.encryption = Some(encryption(seed, setup.set_id));
     setup
 }
 
-fn open_with(keys: &One, places: &[PathBuf]) -> Result<OpenSet, EngineError> {
+fn open_with(keys: &OneKey, places: &[PathBuf]) -> Result<OpenSet, EngineError> {
     let storage = Keyed {
         storage: &Files,
         keys,
@@ -57,7 +30,7 @@ fn open_with(keys: &One, places: &[PathBuf]) -> Result<OpenSet, EngineError> {
     OpenSet::open_in(&storage, places, METADATA_LIMIT_DEFAULT)
 }
 
-fn check_with(keys: &One, places: &[PathBuf]) -> Result<DamageReport, EngineError> {
+fn check_with(keys: &OneKey, places: &[PathBuf]) -> Result<DamageReport, EngineError> {
     let storage = Keyed {
         storage: &Files,
         keys,
@@ -69,7 +42,7 @@ fn check_with(keys: &One, places: &[PathBuf]) -> Result<DamageReport, EngineErro
 }
 
 /// Whether a restore takes the set, and gives all of it.
-fn restores(keys: &One, places: &[PathBuf], tree: &Tree) -> Result<(), EngineError> {
+fn restores(keys: &OneKey, places: &[PathBuf], tree: &Tree) -> Result<(), EngineError> {
     let set = open_with(keys, places)?;
     let into = tempfile::tempdir().unwrap();
     bring_back(&set, &into.path().join("into"))?;
@@ -93,8 +66,8 @@ fn an_encrypted_set_comes_back_whatever_the_codec_the_stripes_and_the_frames() {
                 };
                 let setup = encrypted(setup, 1);
                 let places = make_set(&tree, dir.path(), &setup);
-                restores(&one(1), &places, &tree).unwrap();
-                assert!(check_with(&one(1), &places).unwrap().is_empty());
+                restores(&one_key(1), &places, &tree).unwrap();
+                assert!(check_with(&one_key(1), &places).unwrap().is_empty());
                 no_piece_of_the_tree_is_readable(&tree, &places);
             }
         }
@@ -137,7 +110,7 @@ fn without_its_key_a_set_says_who_has_it_and_what_can_be_seen() {
         (recipients, fault),
         (vec!["age1somebody".to_owned()], KeyFault::NoKey)
     );
-    let wrong = open_with(&one(2), &places).unwrap_err();
+    let wrong = open_with(&one_key(2), &places).unwrap_err();
     assert!(matches!(
         wrong,
         EngineError::Locked {
@@ -204,20 +177,20 @@ fn every_flipped_byte_of_an_encrypted_set_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let setup = encrypted(Setup::small(stripes, Codec::None), 1);
         let (tree, places) = tiny(dir.path(), &setup);
-        restores(&one(1), &places, &tree).unwrap();
+        restores(&one_key(1), &places, &tree).unwrap();
         for place in &places {
             let bytes = std::fs::read(place).unwrap();
             let file = std::fs::File::options().write(true).open(place).unwrap();
             for (offset, byte) in bytes.iter().enumerate() {
                 let flipped = byte ^ (1 << (offset % 8));
                 file.write_all_at(&[flipped], offset as u64).unwrap();
-                let found = check_with(&one(1), &places);
+                let found = check_with(&one_key(1), &places);
                 let found = found.map_or(true, |damage| !damage.is_empty());
                 assert!(found, "byte {offset} of {}", place.display());
                 file.write_all_at(&[*byte], offset as u64).unwrap();
             }
         }
-        restores(&one(1), &places, &tree).unwrap();
+        restores(&one_key(1), &places, &tree).unwrap();
     }
 }
 
@@ -235,7 +208,7 @@ fn put_frame(stripe: &Path, entry: &FrameEntry, bytes: &[u8]) {
 }
 
 /// The frames of a set of one stripe.
-fn frames_of(keys: &One, places: &[PathBuf]) -> Vec<FrameEntry> {
+fn frames_of(keys: &OneKey, places: &[PathBuf]) -> Vec<FrameEntry> {
     let set = open_with(keys, places).unwrap();
     let stripe = &set.stripes()[0];
     let block = stripe.index_block(&stripe.directory()[0]).unwrap();
@@ -250,7 +223,7 @@ fn replace(stripe: &Path, seed: u8, set_id: SetId, index: usize, bytes: &[u8]) {
         parts.block.frames[index].crc32c = crc32c(bytes);
     });
     let places = [stripe.to_owned()];
-    put_frame(stripe, &frames_of(&one(seed), &places)[index], bytes);
+    put_frame(stripe, &frames_of(&one_key(seed), &places)[index], bytes);
 }
 
 #[test]
@@ -259,15 +232,15 @@ fn a_frame_is_refused_in_the_place_of_another_one_even_under_right_checksums() {
     let setup = encrypted(Setup::small(1, Codec::None), 1);
     let (tree, places) = tiny(dir.path(), &setup);
     let (stripe, set) = (&places[0], setup.set_id);
-    let frames = frames_of(&one(1), &places);
+    let frames = frames_of(&one_key(1), &places);
     assert!(frames.len() >= 3 && frames[0].stored_bytes == frames[1].stored_bytes);
     let (first, second) = (frame(stripe, &frames[0]), frame(stripe, &frames[1]));
     // As it was: the forger makes no other mistake.
     replace(stripe, 1, set, 0, &first);
-    restores(&one(1), &places, &tree).unwrap();
+    restores(&one_key(1), &places, &tree).unwrap();
     replace(stripe, 1, set, 0, &second);
-    restores(&one(1), &places, &tree).unwrap_err();
-    assert!(!check_with(&one(1), &places).unwrap().is_empty());
+    restores(&one_key(1), &places, &tree).unwrap_err();
+    assert!(!check_with(&one_key(1), &places).unwrap().is_empty());
     replace(stripe, 1, set, 0, &first);
     // Of another set under the same data key, with the same pieces.
     let other_id = SetId([8; 16]);
@@ -275,12 +248,12 @@ fn a_frame_is_refused_in_the_place_of_another_one_even_under_right_checksums() {
     other.set_id = other_id;
     let other_dir = tempfile::tempdir().unwrap();
     let (_, others) = tiny(other_dir.path(), &encrypted(other, 1));
-    let foreign = frame(&others[0], &frames_of(&one(1), &others)[0]);
+    let foreign = frame(&others[0], &frames_of(&one_key(1), &others)[0]);
     assert_eq!(foreign.len(), first.len());
     replace(stripe, 1, set, 0, &foreign);
-    restores(&one(1), &places, &tree).unwrap_err();
+    restores(&one_key(1), &places, &tree).unwrap_err();
     replace(stripe, 1, set, 0, &first);
-    restores(&one(1), &places, &tree).unwrap();
+    restores(&one_key(1), &places, &tree).unwrap();
 }
 
 #[test]
@@ -294,7 +267,7 @@ fn stripes_of_two_sets_under_one_key_cannot_be_mixed() {
         made.push((make_set(&tree, dir.path(), &encrypted(setup, 1)), tree));
     }
     let mixed = [made[0].0[0].clone(), made[1].0[1].clone()];
-    open_with(&one(1), &mixed).unwrap_err();
+    open_with(&one_key(1), &mixed).unwrap_err();
     // The id of the other set is forged into all that is not encrypted.
     let mut bytes = std::fs::read(&made[1].0[1]).unwrap();
     let positions: Vec<_> = bytes
@@ -308,7 +281,7 @@ fn stripes_of_two_sets_under_one_key_cannot_be_mixed() {
     let crc = crc32c(&bytes[seal + 4 - SEAL_BYTES..seal]);
     bytes[seal..].copy_from_slice(&crc.to_le_bytes());
     write(&made[0].0[1], &bytes);
-    restores(&one(1), &made[0].0, &made[0].1).unwrap_err();
+    restores(&one_key(1), &made[0].0, &made[0].1).unwrap_err();
 }
 
 #[test]
@@ -318,7 +291,7 @@ fn an_older_state_of_a_stripe_is_refused_beside_the_others() {
     let old = make_set(&mixed_tree(1), dirs[0].path(), &setup);
     let new = make_set(&mixed_tree(2), dirs[1].path(), &setup);
     std::fs::copy(&old[1], &new[1]).unwrap();
-    restores(&one(1), &new, &mixed_tree(2)).unwrap_err();
+    restores(&one_key(1), &new, &mixed_tree(2)).unwrap_err();
 }
 
 #[test]
@@ -355,7 +328,7 @@ fn envelopes_beside_a_set_open_it_and_cannot_give_it_another_key() {
     let setup = encrypted(Setup::small(2, Codec::Lz4), 1);
     let places = make_set(&tree, dir.path(), &setup);
     let before: Vec<_> = places.iter().map(|it| std::fs::read(it).unwrap()).collect();
-    let keys = ByEnvelope(vec![2; 99], one(1).0);
+    let keys = ByEnvelope(vec![2; 99], one_key(1).0);
     let storage = Keyed {
         storage: &Files,
         keys: &keys,
@@ -382,11 +355,11 @@ fn envelopes_beside_a_set_open_it_and_cannot_give_it_another_key() {
         write(&beside, &right[..length]);
         assert!(open().is_err(), "cut to {length}");
     }
-    restores(&one(1), &places, &tree).unwrap();
+    restores(&one_key(1), &places, &tree).unwrap();
     file.lock.check = encryption(2, setup.set_id).lock.check;
     write(&beside, &file.encode().unwrap());
     assert!(open().is_err(), "the envelopes of another key");
-    restores(&one(1), &places, &tree).unwrap();
+    restores(&one_key(1), &places, &tree).unwrap();
     let after: Vec<_> = places.iter().map(|it| std::fs::read(it).unwrap()).collect();
     assert!(before == after, "the set was not changed");
 }
@@ -404,14 +377,14 @@ fn damage_of_an_encrypted_stripe_is_listed_as_far_as_its_parts_tell() {
     let mut header = whole.clone();
     header[70] ^= 1;
     write(&places[0], &header);
-    let found = check_with(&one(1), &places).unwrap();
+    let found = check_with(&one_key(1), &places).unwrap();
     assert_eq!(found.damage_count, 1, "{:?}", found.damage);
     assert!(found.lost_bytes == 0 && found.files_known);
     // Without its footer, a stripe is walked from block to block.
     let mut footer = whole.clone();
     footer[whole.len() - 2 * SEAL_BYTES] ^= 1;
     write(&places[0], &footer);
-    let found = check_with(&one(1), &places).unwrap();
+    let found = check_with(&one_key(1), &places).unwrap();
     assert!(
         found.lost_bytes == 0 && found.files_known,
         "{:?}",

@@ -6,13 +6,11 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use windlass_engine::media::{
-    BackupType, Base, BlockSpans, Codec, DataKey, Envelope, Facts, FileNo, FileTable, Inherited,
-    InheritedFiles, Lock, SetCipher, SetId,
+    BackupType, Base, BlockSpans, Codec, Facts, FileNo, FileTable, Inherited, InheritedFiles, SetId,
 };
-use windlass_engine::{
-    Cancel, Encryption, Files, KeyFault, Keyed, Keys, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe,
-};
+use windlass_engine::{Cancel, Files, Keyed, METADATA_LIMIT_DEFAULT, OpenSet, OpenStripe};
 use windlass_image::{CompareOptions, Image, SetImage, SetImageOptions, compare};
+use windlass_testkit::encrypted::{encryption, one_key};
 use windlass_testkit::reforge::reforge;
 use windlass_testkit::runs::{Setup, begin, bytes_spec, entry, facts, file_devices, stripe_paths};
 
@@ -21,44 +19,18 @@ use crate::support::{open_set, stripe_path};
 
 const PAGE: usize = 512;
 const NAME: &str = "database";
+/// The number of the data key of every set.
+const KEY: u8 = 3;
 
 /// What a set has of a database: how many bytes of its base may stay, and which parts are written;
 /// and the parts that are written once more.
 type Written<'a> = (usize, &'a [Range<u64>], Option<(usize, usize)>);
 
-/// The same data key for every set.
-#[derive(Debug)]
-struct One(Arc<DataKey>);
-
-impl Keys for One {
-    fn open(&self, _set: SetId, _lock: &Lock) -> Result<Arc<DataKey>, KeyFault> {
-        Ok(Arc::clone(&self.0))
-    }
-}
-
-fn key() -> DataKey {
-    DataKey::from_bytes(&[3; 32]).unwrap()
-}
-
-fn encryption(set_id: SetId) -> Encryption {
-    let key = key();
-    Encryption {
-        cipher: Arc::new(SetCipher::new(&key, set_id).unwrap()),
-        lock: Lock {
-            check: key.check_for(set_id),
-            envelopes: vec![Envelope {
-                recipient: "age1somebody".to_owned(),
-                bytes: b"the envelope of a test; ".repeat(8),
-            }],
-        },
-    }
-}
-
 /// Opens a set, encrypted or not.
 fn open(stripes: &[PathBuf]) -> OpenSet {
     let storage = Keyed {
         storage: &Files,
-        keys: &One(Arc::new(key())),
+        keys: &one_key(KEY),
     };
     OpenSet::open_in(&storage, stripes, METADATA_LIMIT_DEFAULT).unwrap()
 }
@@ -140,7 +112,7 @@ impl Database {
         let set_id = SetId([self.sets.len() as u8 + 1; 16]);
         let setup = Setup {
             set_id,
-            encryption: self.encrypted.then(|| encryption(set_id)),
+            encryption: self.encrypted.then(|| encryption(KEY, set_id)),
             ..setup.clone()
         };
         let mut run = begin(&setup, file_devices(dir, &setup), &Cancel::new()).unwrap();

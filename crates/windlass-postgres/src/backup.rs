@@ -50,7 +50,7 @@ use crate::users::user_name;
 use crate::warning::Warning;
 use crate::windows::EarlierWindow;
 use assembly::Assembly;
-pub use bracket::{Bracket, BracketEnd, BracketFiles};
+pub use bracket::{Bracket, BracketEnd, BracketFiles, BracketSegment};
 use databases::Databases;
 pub use expected::ExpectedChanges;
 pub use foreseen::Foreseen;

@@ -75,8 +75,8 @@ mod written;
 
 pub use activity::ServerCounters;
 pub use backup::{
-    BackupOutcome, BackupRequest, Bracket, BracketEnd, BracketFiles, Chain, ChangedFiles,
-    CrashState, ExpectedChanges, Foreseen, Pinned,
+    BackupOutcome, BackupRequest, Bracket, BracketEnd, BracketFiles, BracketSegment, Chain,
+    ChangedFiles, CrashState, ExpectedChanges, Foreseen, Pinned,
 };
 pub use chain::{ChainBase, ChainFault};
 pub use checksum::{PageState, judge_page, page_checksum};

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use windlass_engine::media::{FileEntry, FileKind, FileNo, FileTable};
 use windlass_engine::{Cancel, Progress, open_regular};
 use windlass_postgres::{
-    BackupRequest, BracketEnd, BracketFiles, Cluster, DatabaseFacts, WindowCause,
+    BackupRequest, BracketEnd, BracketFiles, BracketSegment, Cluster, DatabaseFacts, WindowCause,
 };
 
 use crate::cluster::{self, CONTROL_PATH, PRIVATE_MODE, is_needed, own_file};
@@ -175,7 +175,7 @@ impl<'a> Cloned<'a> {
 
     /// Adds what is known at the end: the log, the label, and pg_control as the last.
     fn add_end(&mut self, end: &BracketEnd) -> Result<(), SnapshotError> {
-        for (name, path) in end.segments() {
+        for BracketSegment { name, path, .. } in end.segments() {
             let file = FileNo(self.next);
             let bytes = self.clone_file(file, path)?;
             let bytes = bytes.ok_or(ErrorKind::NotFound).doing("open", path)?;

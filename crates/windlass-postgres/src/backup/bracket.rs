@@ -10,7 +10,7 @@
 //! - The session is open from start to stop. Dropping a bracket ends its window on the server.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use windlass_engine::Cancel;
 use windlass_media::{FileEntry, FileNo, fitted};
@@ -73,9 +73,25 @@ pub struct BracketEnd {
     /// Why replay would go wrong. The files are then of no use, and another window must follow.
     pub cause: Option<WindowCause>,
     segments: Vec<FoundSegment>,
+    /// Behind this position there are only zeros in its segment.
+    switched: Option<Lsn>,
     cluster: ClusterFacts,
     /// Keeps the log until it has been copied.
     _session: Session,
+}
+
+/// A segment of the log of a window.
+#[derive(Clone, Copy, Debug)]
+pub struct BracketSegment<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Where it is.
+    pub path: &'a Path,
+    /// Its length.
+    pub bytes: u64,
+    /// How much of it counts. The server ended the last segment early, and what follows there is
+    /// nothing: zeros do as well.
+    pub used_bytes: u64,
 }
 
 impl Cluster {
@@ -180,9 +196,9 @@ impl Bracket {
         };
         let linked = files.tablespaces();
         let named = oids_of_map(&stopped.tablespace_map);
-        let cause = survey(&self.cluster, &files.listing, range, &segments, self.began)?
-            .cause
-            .or_else(|| unlisted(&named, &linked.iter().copied().collect()));
+        let found = survey(&self.cluster, &files.listing, range, &segments, self.began)?;
+        let is_unlisted = || unlisted(&named, &linked.iter().copied().collect());
+        let cause = found.cause.or_else(is_unlisted);
         let history = log::history_files(&self.cluster, &label, &ranges)?;
         let tablespaces = self.tablespaces(&linked)?;
         let timeline = ranges.first().map(|range| range.timeline);
@@ -206,6 +222,8 @@ impl Bracket {
             history,
             cause,
             segments,
+            // A standby's last segment goes on.
+            switched: found.switched.filter(|_| !self.cluster.standby),
             cluster: self.cluster,
             _session: self.session,
         })
@@ -302,11 +320,16 @@ impl BracketFiles {
 }
 
 impl BracketEnd {
-    /// The segments of the log: the name of each, and where it is. They must be copied, because the
-    /// server uses their files again for later segments.
-    pub fn segments(&self) -> impl Iterator<Item = (&str, &std::path::Path)> {
-        let segments = self.segments.iter();
-        segments.map(|found| (found.name.as_str(), found.path.as_path()))
+    /// The segments of the log. They must be copied, because the server uses their files again for
+    /// later segments.
+    pub fn segments(&self) -> impl Iterator<Item = BracketSegment<'_>> {
+        let bytes = u64::from(self.cluster.wal_segment_bytes);
+        self.segments.iter().map(move |found| BracketSegment {
+            name: &found.name,
+            path: &found.path,
+            bytes,
+            used_bytes: found.used_bytes(bytes, self.switched),
+        })
     }
 
     /// Fails if a segment was used again while it was copied. Call it after copying them.

@@ -383,14 +383,14 @@ fn sum_at_end(bytes: &[u8]) -> Option<u32> {
     u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// Notes the checksum of each copy in the table.
+/// Notes the checksum of each copy in the table, unless it is known.
 pub(crate) fn sum_copies(
     directory: &Path,
     table: &mut FileTable,
     kept: &[Kept],
 ) -> Result<(), HookError> {
     for (entry, kept) in table.0.iter_mut().zip(kept) {
-        if *kept == Kept::Copied {
+        if *kept == Kept::Copied && !entry.flags.crc_known {
             let path = copied(directory, entry.file);
             let summed = File::open(&path).and_then(|file| sum_of(&file));
             entry.crc32c = summed.doing("read", &path)?.0;

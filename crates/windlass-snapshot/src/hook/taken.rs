@@ -1,22 +1,27 @@
 //! The files of a snapshot that is being made: which are linked, which are copied.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use windlass_engine::media::{FileEntry, FileKind, FileNo, FileTable};
+use windlass_engine::media::{FileEntry, FileKind, FileNo, FileTable, crc32c, crc32c_zeros_after};
 use windlass_image::layout::hook::FileKey;
-use windlass_postgres::{BracketEnd, BracketFiles};
+use windlass_postgres::{BracketEnd, BracketFiles, BracketSegment};
 
-use super::error::HookError;
+use super::error::{HookError, HookIo};
 use super::examined::examine;
 use super::index::Tracked;
 use super::links::{Linked, Links};
 use super::record::{Kept, copied, write};
-use crate::cluster::{CONTROL_PATH, is_needed, own_file};
+use crate::cluster::{CONTROL_PATH, PRIVATE_MODE, is_needed, own_file};
 use crate::error::failed_at;
 
 /// Larger files are linked, even if they are no relations: a server log may be huge.
 const COPIED_BYTES_MAX: u64 = 64 * 1024;
+/// Bytes of the log that are copied at a time.
+const COPIED_AT_ONCE: usize = 256 * 1024;
 /// Directories of pages that are no relations.
 const PAGED: [&[u8]; 3] = [b"pg_xact/", b"pg_multixact/", b"pg_commit_ts/"];
 
@@ -179,8 +184,8 @@ impl Taken {
 
     /// Adds what is known at the end: the log, the label, pg_control.
     pub(crate) fn add_end(&mut self, end: &BracketEnd, directory: &Path) -> Result<(), HookError> {
-        for (name, path) in end.segments() {
-            self.add_segment(directory, name, path)?;
+        for segment in end.segments() {
+            self.add_used(directory, &segment)?;
         }
         let history = end.history.iter();
         let history = history.map(|(name, bytes)| (format!("pg_wal/{name}"), bytes));
@@ -196,7 +201,23 @@ impl Taken {
         self.add_control(directory, &end.control)
     }
 
-    /// Copies a segment of the log.
+    /// Copies what the server used of a segment of the log, and sums it up on its way.
+    fn add_used(
+        &mut self,
+        directory: &Path,
+        segment: &BracketSegment<'_>,
+    ) -> Result<(), HookError> {
+        let file = self.next();
+        let sum = copy_used(segment, &copied(directory, file))?;
+        self.add(file, format!("pg_wal/{}", segment.name), segment.bytes);
+        if let Some(entry) = self.entries.last_mut() {
+            entry.crc32c = sum;
+            entry.flags.crc_known = true;
+        }
+        self.add_mark(directory, segment.name)
+    }
+
+    /// Copies a segment of the log as it is.
     pub(crate) fn add_segment(
         &mut self,
         directory: &Path,
@@ -210,7 +231,11 @@ impl Taken {
             HookError::io(doing, at, error)
         })?;
         self.add(file, format!("pg_wal/{name}"), bytes);
-        // A server that recovers from it must not archive it again.
+        self.add_mark(directory, name)
+    }
+
+    /// A server that recovers from a segment must not archive it again.
+    fn add_mark(&mut self, directory: &Path, name: &str) -> Result<(), HookError> {
         let mark = format!("pg_wal/archive_status/{name}.done");
         self.add_bytes(directory, mark, b"")
     }
@@ -243,4 +268,64 @@ impl Taken {
 /// Whether a file consists of pages that the server overwrites.
 pub(super) fn is_paged(path: &[u8]) -> bool {
     windlass_postgres::is_relation_file(path) || PAGED.iter().any(|paged| path.starts_with(paged))
+}
+
+/// Copies what counts of a segment, with zeros behind it that take no room. Returns the checksum of
+/// the copy.
+fn copy_used(segment: &BracketSegment<'_>, to: &Path) -> Result<u32, HookError> {
+    let source = File::open(segment.path).doing("open", segment.path)?;
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create_new(true).mode(PRIVATE_MODE);
+    let mut target = options.open(to).doing("create", to)?;
+    let mut buffer = vec![0; COPIED_AT_ONCE];
+    let (mut sum, mut at) = (0_u32, 0_u64);
+    while at < segment.used_bytes {
+        let left = segment.used_bytes - at;
+        let count = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
+        let part = &mut buffer[..count];
+        let read = source.read_exact_at(part, at);
+        read.doing("copy", segment.path)?;
+        target.write_all(part).doing("write", to)?;
+        sum = crc32c_zeros_after(sum, count as u64) ^ crc32c(part);
+        at += count as u64;
+    }
+    target.set_len(segment.bytes).doing("write", to)?;
+    // A CRC inverts its register at the beginning and at the end.
+    let zeros = segment.bytes.saturating_sub(segment.used_bytes);
+    Ok(!crc32c_zeros_after(!sum, zeros))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+    fn a_copy_of_a_segment_has_what_was_used_of_it_and_zeros() {
+        let place = tempfile::tempdir().unwrap();
+        let (path, to) = (place.path().join("segment"), place.path().join("copy"));
+        let content: Vec<u8> = (0..=250).cycle().take(3 * COPIED_AT_ONCE).collect();
+        std::fs::write(&path, &content).unwrap();
+        for used in [0, 1, COPIED_AT_ONCE, COPIED_AT_ONCE + 7, content.len()] {
+            let segment = BracketSegment {
+                name: "segment",
+                path: &path,
+                bytes: content.len() as u64,
+                used_bytes: used as u64,
+            };
+            let sum = copy_used(&segment, &to).unwrap();
+            let copy = std::fs::read(&to).unwrap();
+            assert_eq!(copy[..used], content[..used]);
+            assert!(copy[used..].iter().all(|byte| *byte == 0));
+            assert_eq!((copy.len(), sum), (content.len(), crc32c(&copy)));
+            std::fs::remove_file(&to).unwrap();
+        }
+        let short = BracketSegment {
+            name: "segment",
+            path: &path,
+            bytes: 4 * COPIED_AT_ONCE as u64,
+            used_bytes: 4 * COPIED_AT_ONCE as u64,
+        };
+        assert!(copy_used(&short, &to).is_err());
+    }
 }

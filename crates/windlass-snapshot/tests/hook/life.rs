@@ -1,5 +1,6 @@
 //! Snapshots by the hook from the name to the drop, as the operations make them.
 
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use windlass_engine::media::{FileEntry, FileKind, crc32c};
@@ -81,6 +82,25 @@ fn snapshots_are_made_listed_read_and_dropped() {
         !place.home().exists(),
         "the store and the place go with the last snapshot"
     );
+}
+
+#[test]
+fn log_that_the_server_did_not_use_takes_no_room_in_a_snapshot() {
+    let source = Source::start(DEFAULT_BIN.as_ref());
+    source
+        .server
+        .sql("postgres", "CREATE TABLE t AS SELECT 4711 AS i");
+    let snapshot = source.snapshot("one");
+    let copies = std::fs::read_dir(snapshot.directory.join("copied")).unwrap();
+    let copies = copies.map(|entry| entry.unwrap().metadata().unwrap());
+    let of_copy = |found: std::fs::Metadata| (found.len(), found.blocks() * 512);
+    let (lengths, allocated): (Vec<u64>, Vec<u64>) = copies.map(of_copy).unzip();
+    // The server writes little, and ends the segment early.
+    let segment = 16 << 20;
+    assert!(lengths.contains(&segment), "{lengths:?}");
+    assert!(allocated.iter().sum::<u64>() < segment / 2, "{allocated:?}");
+    let view = source.view(&snapshot);
+    assert_eq!(view.sql("postgres", "SELECT i FROM t"), "4711");
 }
 
 #[test]

@@ -31,7 +31,7 @@ const SETTINGS: &str = "SET statement_timeout = 0; SET lock_timeout = 0; \
      SET datestyle = ISO; SET client_min_messages = error";
 const WHO: &str = "SELECT current_setting('server_version_num'), quote_ident(current_user), \
      current_database()::text";
-const NOW: &str = "SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', \
+const CLOCK: &str = "to_char(clock_timestamp() AT TIME ZONE 'UTC', \
      'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')";
 
 /// A session with the server.
@@ -50,6 +50,8 @@ pub(crate) struct Session {
 #[derive(Debug)]
 pub(crate) struct Stopped {
     pub(crate) lsn: Lsn,
+    /// The server's clock when it had stopped, as RFC 3339.
+    pub(crate) time: String,
     /// backup_label, byte for byte.
     pub(crate) label: Vec<u8>,
     /// tablespace_map, byte for byte; empty if there are no tablespaces.
@@ -149,7 +151,7 @@ impl Session {
 
     /// The server's clock, as RFC 3339.
     pub(crate) fn now(&mut self) -> Result<String, PostgresError> {
-        self.value("ask for the time", NOW)
+        self.value("ask for the time", &format!("SELECT {CLOCK}"))
     }
 
     pub(crate) fn in_recovery(&mut self) -> Result<bool, PostgresError> {
@@ -230,17 +232,20 @@ impl Session {
             "pg_backup_stop(false)"
         };
         // As bytes in the database's own encoding, as the server would have written them to a file.
+        // The server computes a row's columns when it has the row, so the clock comes last.
         let sql = format!(
             "SELECT lsn::text, convert_to(labelfile, getdatabaseencoding()), \
-             convert_to(spcmapfile, getdatabaseencoding()) FROM {function}"
+             convert_to(spcmapfile, getdatabaseencoding()), {CLOCK} FROM {function}"
         );
-        let row = self
-            .interruptible(cancel, |client| client.query_one(&sql, &[]))?
+        let rows = self
+            .interruptible(cancel, |client| client.query_typed(&sql, &[]))?
             .doing(DOING)
             .map_err(|error| self.lacking(error, rights::stop_function(self.version_number)))?;
+        let row = rows.first().ok_or_else(|| no_row(DOING))?;
         let map: Option<Vec<u8>> = row.try_get(2).doing(DOING)?;
         Ok(Stopped {
-            lsn: position(DOING, &row)?,
+            lsn: position(DOING, row)?,
+            time: row.try_get(3).doing(DOING)?,
             label: row.try_get(1).doing(DOING)?,
             tablespace_map: map.unwrap_or_default(),
         })

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use windlass_engine::Cancel;
 use windlass_media::{FileEntry, FileNo, fitted};
 
-use super::databases::Databases;
+use super::databases;
 use super::log::{self, BackupLabel, FoundSegment, LogRange};
 use super::owner_name;
 use super::paused::ChangedFiles;
@@ -113,8 +113,7 @@ impl Cluster {
         let links = spaces.iter();
         let links = links.map(|space| format!("{TABLESPACE_LINKS}{}", space.oid).into_bytes());
         let mut known: Vec<_> = links.collect();
-        let mut databases = Databases::before_backup(&cluster, &mut session)?;
-        known.extend(databases.directories(&cluster, &mut session)?);
+        known.extend(databases::directories(&cluster, &mut session)?);
         let (start_time, began) = (session.now()?, Moment::now());
         let start_lsn = session.start_backup(label, fast, cancel)?;
         let control = Control::read(&cluster.data_directory)?;
@@ -185,7 +184,6 @@ impl Bracket {
             return Err(PostgresError::Promoted);
         }
         let stopped = self.session.stop_backup(cancel)?;
-        let stop_time = self.session.now()?;
         let label = BackupLabel::parse(&stopped.label)?;
         let ranges = log::plan_ranges(&self.cluster, &label, stopped.lsn)?;
         let segments = log::find_segments(&self.cluster, &ranges, &mut self.warnings)?;
@@ -207,7 +205,7 @@ impl Bracket {
             start_lsn: self.start_lsn,
             stop_lsn: stopped.lsn,
             start_time: self.start_time,
-            stop_time,
+            stop_time: stopped.time,
             wal: ranges,
             tablespaces,
             warnings: self.warnings,

@@ -139,6 +139,15 @@ impl Databases {
     }
 }
 
+/// The directories of the databases that are there now, below the data directory.
+pub(super) fn directories(
+    cluster: &ClusterFacts,
+    session: &mut Session,
+) -> Result<Vec<Vec<u8>>, PostgresError> {
+    let now = databases(cluster, session)?.into_iter();
+    Ok(now.map(|one| one.directory.into_bytes()).collect())
+}
+
 fn databases(
     cluster: &ClusterFacts,
     session: &mut Session,

@@ -60,9 +60,8 @@ impl PostgresClone {
         cancel: &Cancel,
     ) -> Result<(Made, Option<WindowCause>), SnapshotError> {
         let data = image::make_data(into)?;
-        progress.set_phase("waiting for the start checkpoint");
         let started = (self.request.label.as_str(), self.request.fast_checkpoint);
-        let mut bracket = self.cluster.begin_bracket(started, cancel)?;
+        let mut bracket = self.cluster.begin_bracket(started, (progress, cancel))?;
         progress.set_phase("listing files");
         let files = bracket.list()?;
         progress.set_phase("cloning files");

@@ -12,7 +12,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use windlass_engine::Cancel;
+use windlass_engine::{Cancel, Progress};
 use windlass_media::{FileEntry, FileNo, fitted};
 
 use super::databases;
@@ -97,12 +97,14 @@ pub struct BracketSegment<'a> {
 impl Cluster {
     /// Begins a window. It waits for a checkpoint, which is made at once if it is `fast`, and else
     /// spares the disks. The session is closed with the window's end; whoever asks the cluster
-    /// meanwhile or afterwards opens another one.
+    /// meanwhile or afterwards opens another one. What it does is a phase each, and the wait for the
+    /// server's checkpoint is one of its own.
     pub fn begin_bracket(
         &mut self,
         (label, fast): (&str, bool),
-        cancel: &Cancel,
+        (progress, cancel): (&Progress, &Cancel),
     ) -> Result<Bracket, PostgresError> {
+        progress.set_phase("beginning the backup on the server");
         let mut session = self.take_session()?;
         let cluster = self.facts.clone();
         let mut warnings = super::foreseen::of_configuration(&cluster);
@@ -115,6 +117,7 @@ impl Cluster {
         let mut known: Vec<_> = links.collect();
         known.extend(databases::directories(&cluster, &mut session)?);
         let (start_time, began) = (session.now()?, Moment::now());
+        progress.set_phase("waiting for the start checkpoint");
         let start_lsn = session.start_backup(label, fast, cancel)?;
         let control = Control::read(&cluster.data_directory)?;
         let rules = ScanRules {

@@ -111,6 +111,7 @@ pub(super) fn create_with(
     request: &HookRequest<'_>,
     cancel: &Cancel,
 ) -> Result<HookMade, HookError> {
+    request.progress.set_phase("checking the server");
     let control = Control::open(&cluster.facts().data_directory)?;
     control.check_libraries(libraries)?;
     request.limits.check_free(request.store)?;
@@ -207,12 +208,14 @@ fn begun(
     request: &HookRequest<'_>,
     (number, cancel): (u32, &Cancel),
 ) -> Result<(Bracket, Early), HookError> {
-    let phase = "waiting for the start checkpoint";
-    request.progress.set_phase(phase);
+    let progress = request.progress;
     let fast = request.start == HookStart::Checkpoint;
     let facts = cluster.facts().clone();
     early::meanwhile((&facts, number), links_max(request), || {
-        Ok(cluster.begin_bracket((request.label, fast), cancel)?)
+        let begun = cluster.begin_bracket((request.label, fast), (progress, cancel))?;
+        // The checkpoint has ended, and perhaps not all links are made.
+        progress.set_phase("waiting for the first links");
+        Ok(begun)
     })
 }
 

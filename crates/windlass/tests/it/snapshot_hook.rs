@@ -337,9 +337,12 @@ fn a_backup_of_a_snapshot_without_a_checkpoint_restores_its_moment() {
 }
 
 /// The steps of a creation, as far as each of them is there in every run.
-const STEPS: [&str; 9] = [
+const STEPS: [&str; 12] = [
     "choosing the method",
+    "checking the server",
+    "beginning the backup on the server",
     "waiting for the start checkpoint",
+    "waiting for the first links",
     "listing files",
     "linking files",
     "building the map",
@@ -349,8 +352,9 @@ const STEPS: [&str; 9] = [
     "publishing",
 ];
 /// The same without a checkpoint, of a cluster that has no links at first.
-const STEPS_OF_PAUSE: [&str; 10] = [
+const STEPS_OF_PAUSE: [&str; 11] = [
     "choosing the method",
+    "checking the server",
     "listing files",
     "examining files",
     "building the map",

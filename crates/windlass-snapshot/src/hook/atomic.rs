@@ -104,7 +104,7 @@ fn prepare<'a>(
     let page_bytes = pinned.cluster().block_bytes;
     let mut links = Links::new(&pinned.cluster().data_directory, number)?;
     let files = pinned.list()?;
-    begin_links(&mut links, &files, request);
+    begin_links(&mut links, (&files, true), request);
     let mut known = Known::new();
     let taken = Taken::pin(
         &files,

@@ -230,11 +230,12 @@ fn bracketed(
     let (mut bracket, early) = begun(cluster, request, (number, cancel))?;
     let (mut links, mut known) = (early.links, early.known);
     step("listing files");
-    let journal = Journal::begin(locked)?;
-    let files = bracket.list()?;
-    let is_late = begin_links(&mut links, &files, request);
     // Without links, a name that goes before the hook sees the snapshot takes its file with it.
-    let journal = is_late.then_some(journal);
+    let journal = (!early.are_few).then(|| Journal::begin(locked));
+    let journal = journal.transpose()?;
+    let files = bracket.list()?;
+    let is_late = begin_links(&mut links, (&files, journal.is_some()), request);
+    let journal = journal.filter(|_| is_late);
     let page_bytes = bracket.cluster().block_bytes;
     let mut into = Into {
         links: &mut links,
@@ -280,13 +281,14 @@ fn bracketed(
     Ok((made, None))
 }
 
-/// Says how the files are kept. True if the hook makes the links.
+/// Says how the files are kept. True if the hook makes the links: if there are many files, and a
+/// journal of the names that change (`is_noted`).
 pub(super) fn begin_links(
     links: &mut Links,
-    files: &BracketFiles,
+    (files, is_noted): (&BracketFiles, bool),
     request: &HookRequest<'_>,
 ) -> bool {
-    let is_late = files.count() > links_max(request);
+    let is_late = is_noted && files.count() > links_max(request);
     match is_late {
         true => {
             request.progress.set_phase("examining files");

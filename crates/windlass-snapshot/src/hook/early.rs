@@ -6,7 +6,8 @@
 //! Under load a link costs more than all else that is done for a file, and the checkpoint is waited
 //! for anyhow. A file that the server removes meanwhile is no part of the snapshot; nor is one
 //! whose name belongs to another file by then. If there are so many files that the hook makes the
-//! links, the list ends there.
+//! links, the list ends there. If there are fewer, Windlass makes the links, and nobody has to note
+//! which names change meanwhile.
 
 use windlass_postgres::{BracketFiles, ClusterFacts};
 
@@ -18,6 +19,8 @@ use super::taken::{Into, Known, Taken};
 pub(super) struct Early {
     pub(super) links: Links,
     pub(super) known: Known,
+    /// There are few files: all of them get links now.
+    pub(super) are_few: bool,
 }
 
 /// Does some work, and meanwhile links the files of a cluster, unless there are more than this.
@@ -29,6 +32,7 @@ pub(super) fn meanwhile<T>(
     let mut early = Early {
         links: Links::new(&cluster.data_directory, number)?,
         known: Known::new(),
+        are_few: false,
     };
     let done = std::thread::scope(|scope| {
         let linking = scope.spawn(|| early.link(cluster, links_max));
@@ -48,6 +52,7 @@ impl Early {
         let Some(files) = BracketFiles::at_most(cluster, links_max)? else {
             return Ok(());
         };
+        self.are_few = true;
         let mut into = Into {
             links: &mut self.links,
             known: &mut self.known,

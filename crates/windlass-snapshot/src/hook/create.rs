@@ -101,19 +101,22 @@ pub fn create(
     request: &HookRequest<'_>,
     cancel: &Cancel,
 ) -> Result<HookMade, HookError> {
-    create_with(&mut Libraries::default(), cluster, request, cancel)
+    create_with(Some(&mut Libraries::default()), cluster, request, cancel)
 }
 
-/// Makes a snapshot. The libraries that are known already are not looked into again.
+/// Makes a snapshot. The libraries that are known already are not looked into again. Without any,
+/// the server was just checked: that reads a list of mappings for each of its processes.
 pub(super) fn create_with(
-    libraries: &mut Libraries,
+    libraries: Option<&mut Libraries>,
     cluster: &mut Cluster,
     request: &HookRequest<'_>,
     cancel: &Cancel,
 ) -> Result<HookMade, HookError> {
     request.progress.set_phase("checking the server");
     let control = Control::open(&cluster.facts().data_directory)?;
-    control.check_libraries(libraries)?;
+    if let Some(libraries) = libraries {
+        control.check_libraries(libraries)?;
+    }
     request.limits.check_free(request.store)?;
     let locked = control.lock()?;
     finish(&locked, &cluster.facts().data_directory)?;

@@ -1,6 +1,6 @@
 //! Method `hook`: the library in the server keeps each page before the server overwrites it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -38,6 +38,8 @@ pub struct PostgresHook {
     links_max: usize,
     /// What the choice of the method has looked into.
     libraries: RefCell<Libraries>,
+    /// Whether it has just found that the server writes through the hook.
+    is_checked: Cell<bool>,
     home: Option<PathBuf>,
 }
 
@@ -55,6 +57,7 @@ impl PostgresHook {
                 HookStart::Checkpoint | HookStart::SpreadCheckpoint => LINKS_MAX,
             },
             libraries: RefCell::default(),
+            is_checked: Cell::new(false),
             home: None,
         }
     }
@@ -97,7 +100,10 @@ impl Maker for PostgresHook {
         let data = &self.cluster.facts().data_directory;
         let mut libraries = self.libraries.borrow_mut();
         match Control::open(data).and_then(|control| control.check_libraries(&mut libraries)) {
-            Ok(()) => Ok(None),
+            Ok(()) => {
+                self.is_checked.set(true);
+                Ok(None)
+            }
             Err(error @ (HookError::Unseen { .. } | HookError::Blind { .. })) => {
                 Ok(Some(Obstacle::Unseen {
                     said: error.to_string(),
@@ -134,7 +140,10 @@ impl Maker for PostgresHook {
             label: &self.request.label,
             progress,
         };
-        let libraries = self.libraries.get_mut();
+        let libraries = match self.is_checked.take() {
+            true => None,
+            false => Some(self.libraries.get_mut()),
+        };
         let made = create_with(libraries, &mut self.cluster, &request, cancel)?;
         let found = &made.database;
         Ok(Made {

@@ -41,7 +41,7 @@ pub struct Preload {
 impl Cluster {
     /// Asks which libraries the server loads at its start.
     pub fn preload(&mut self) -> Result<Preload, PostgresError> {
-        ask(&mut open(&self.conninfo)?)
+        self.ask(ask)
     }
 
     /// Lets a session of the server load a library, so that the server itself says whether it can.

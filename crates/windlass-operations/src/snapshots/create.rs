@@ -315,26 +315,31 @@ fn of_cluster(
     (conninfo, request): (&str, &CreateRequest),
     asked: BackupRequest,
 ) -> Result<Vec<Box<dyn Maker>>, OperationError> {
-    let hooked = Cluster::connect(conninfo)?;
-    let hook = PostgresHook::new(hooked, asked.clone(), request.start)
-        .limited(request.limits())
-        .durable(request.durable)
-        .among(home);
-    let mut makers: Vec<Box<dyn Maker>> = vec![Box::new(hook)];
-    let obstacle = if request.start == HookStart::Pause {
-        Obstacle::NeedsCheckpoint
-    } else if !request.limits().is_none() {
-        Obstacle::NoLimits
-    } else {
-        let cloned = Cluster::connect(conninfo)?;
-        makers.push(Box::new(PostgresClone::new(cloned, asked.clone())));
-        makers.push(Box::new(PostgresCopy::new(cluster, asked)));
-        return Ok(makers);
+    let hook = |cluster: Cluster| {
+        PostgresHook::new(cluster, asked.clone(), request.start)
+            .limited(request.limits())
+            .durable(request.durable)
+            .among(home)
     };
-    match request.method {
-        None | Some(Method::Hook) => Ok(makers),
-        Some(_) => Err(refused(request, obstacle)),
-    }
+    let obstacle = if request.start == HookStart::Pause {
+        Some(Obstacle::NeedsCheckpoint)
+    } else {
+        (!request.limits().is_none()).then_some(Obstacle::NoLimits)
+    };
+    let makers: Vec<Box<dyn Maker>> = match (request.method, obstacle) {
+        (Some(Method::Hook), _) | (None, Some(_)) => vec![Box::new(hook(cluster))],
+        (Some(_), Some(obstacle)) => return Err(refused(request, obstacle)),
+        // Each has a session of its own.
+        (_, None) => {
+            let (hooked, cloned) = (Cluster::connect(conninfo)?, Cluster::connect(conninfo)?);
+            vec![
+                Box::new(hook(hooked)),
+                Box::new(PostgresClone::new(cloned, asked.clone())),
+                Box::new(PostgresCopy::new(cluster, asked)),
+            ]
+        }
+    };
+    Ok(makers)
 }
 
 fn refused(request: &CreateRequest, obstacle: Obstacle) -> OperationError {

@@ -32,11 +32,12 @@ mod window;
 
 use std::sync::Arc;
 
-use windlass_engine::{BackupRun, RunReport};
+use windlass_engine::{BackupRun, Cancel, RunReport};
 use windlass_media::{BackupType, Facts};
 
 use crate::chain::ChainFault;
 use crate::cluster::{Cluster, count_subscriptions, open};
+use crate::conninfo::Conninfo;
 use crate::control::{CONTROL_PATH, Checksums};
 use crate::error::PostgresError;
 use crate::facts::{ChecksumFacts, DatabaseFacts, KIND, Outgoing};
@@ -177,35 +178,23 @@ impl Backup<'_> {
         })
     }
 
-    /// Starts the backup on the server, and pins the log at the same time, because the slot and the
-    /// checkpoint each wait for the disk. Returns where the log begins, and the session that pins
-    /// it.
-    ///
-    /// Without a slot the backup may still succeed (with wal_keep_size, or because it is quick
-    /// enough). The backup checks each segment to find out.
+    /// Starts the backup on the server, and pins the log. Returns where the log begins, and the
+    /// session that pins it.
     fn start(
         &mut self,
         run: &BackupRun,
         warnings: &mut Vec<Warning>,
     ) -> Result<(Lsn, Option<Pin>), PostgresError> {
         run.progress().set_phase("waiting for the start checkpoint");
-        let (label, fast) = (&self.request.label, self.request.fast_checkpoint);
-        let conninfo = self.conninfo;
-        let (started, pin) = std::thread::scope(|scope| {
-            let pin = scope.spawn(|| open(conninfo).map(pinned));
-            let started = self.session.start_backup(label, fast, run.cancel());
-            (started, pin.join())
-        });
-        let start_lsn = started?;
-        let pin = match pin {
-            Ok(Ok(pin)) => pin.map(|session| Some(Pin::keep(session, conninfo.clone()))),
-            // There is no second connection, but the backup's own session can pin the log as well.
-            _ => self.session.pin_wal().map(|()| None),
-        };
+        let how = (self.request.label.as_str(), self.request.fast_checkpoint);
+        let (session, conninfo) = (&mut *self.session, self.conninfo);
+        let begun = start_pinned((session, conninfo), how, run.cancel(), || ());
+        let (start_lsn, pin) = begun?;
         let pin = pin.unwrap_or_else(|reason| {
             warnings.push(Warning::WalNotPinned { reason });
             None
         });
+        let pin = pin.map(|session| Pin::keep(session, conninfo.clone()));
         Ok((start_lsn, pin))
     }
 
@@ -344,6 +333,36 @@ impl Backup<'_> {
             restored: cluster.restored.clone(),
         }
     }
+}
+
+/// The session that pins the log, if that is another one than the backup's; or why none does.
+type LogPin = Result<Option<Session>, String>;
+
+/// Starts a backup on the server, and pins the log at the same time, because the slot and the
+/// checkpoint each wait for the disk. Calls `started` when the checkpoint is done. Returns where the
+/// log begins, and who pins it.
+///
+/// Without a slot the backup may still succeed (with wal_keep_size, or because it is quick enough).
+/// Whoever reads the log checks each segment to find out.
+fn start_pinned(
+    (session, conninfo): (&mut Session, &Conninfo),
+    (label, fast): (&str, bool),
+    cancel: &Cancel,
+    started: impl FnOnce(),
+) -> Result<(Lsn, LogPin), PostgresError> {
+    let (start_lsn, pin) = std::thread::scope(|scope| {
+        let pin = scope.spawn(|| open(conninfo).map(pinned));
+        let start_lsn = session.start_backup(label, fast, cancel);
+        started();
+        (start_lsn, pin.join())
+    });
+    let start_lsn = start_lsn?;
+    let pin = match pin {
+        Ok(Ok(pin)) => pin.map(Some),
+        // There is no second connection, but the backup's own session can pin the log as well.
+        _ => session.pin_wal().map(|()| None),
+    };
+    Ok((start_lsn, pin))
 }
 
 fn pinned(mut session: Session) -> Result<Session, String> {

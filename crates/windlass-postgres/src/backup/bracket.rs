@@ -1,6 +1,6 @@
 //! A window for whoever takes the files in another way than by reading all of them: a snapshot.
 //!
-//!   begin: pin WAL, start --> list --> take the files --> end: pg_control, stop, survey --> log
+//!   begin: start, pin WAL --> list --> take the files --> end: pg_control, stop, survey --> log
 //!
 //! The same rules hold as for a backup: pg_control is read after every other file, and the log from
 //! start to stop belongs to the result. If the log holds something that replay would get wrong, the
@@ -17,10 +17,10 @@ use windlass_media::{FileEntry, FileNo, fitted};
 
 use super::databases;
 use super::log::{self, BackupLabel, FoundSegment, LogRange};
-use super::owner_name;
 use super::paused::ChangedFiles;
 use super::status::StatusSegments;
 use super::survey::{survey, unlisted};
+use super::{owner_name, start_pinned};
 use crate::cluster::{Cluster, ask_tablespaces};
 use crate::control::Control;
 use crate::error::PostgresError;
@@ -39,6 +39,8 @@ use crate::windows::WindowCause;
 pub struct Bracket {
     cluster: ClusterFacts,
     session: Session,
+    /// Pins the log, unless the other one does.
+    pin: Option<Session>,
     label: String,
     start_lsn: Lsn,
     start_time: String,
@@ -76,8 +78,8 @@ pub struct BracketEnd {
     /// Behind this position there are only zeros in its segment.
     switched: Option<Lsn>,
     cluster: ClusterFacts,
-    /// Keeps the log until it has been copied.
-    _session: Session,
+    /// They keep the log until it has been copied.
+    _sessions: (Session, Option<Session>),
 }
 
 /// A segment of the log of a window.
@@ -108,9 +110,6 @@ impl Cluster {
         let mut session = self.take_session()?;
         let cluster = self.facts.clone();
         let mut warnings = super::foreseen::of_configuration(&cluster);
-        if let Err(reason) = session.pin_wal() {
-            warnings.push(Warning::WalNotPinned { reason });
-        }
         let spaces = ask_tablespaces(&mut session)?;
         let links = spaces.iter();
         let links = links.map(|space| format!("{TABLESPACE_LINKS}{}", space.oid).into_bytes());
@@ -118,7 +117,13 @@ impl Cluster {
         known.extend(databases::directories(&cluster, &mut session)?);
         let (start_time, began) = (session.now()?, Moment::now());
         progress.set_phase("waiting for the start checkpoint");
-        let start_lsn = session.start_backup(label, fast, cancel)?;
+        let started = || progress.set_phase("pinning the log");
+        let sessions = (&mut session, &self.conninfo);
+        let (start_lsn, pin) = start_pinned(sessions, (label, fast), cancel, started)?;
+        let pin = pin.unwrap_or_else(|reason| {
+            warnings.push(Warning::WalNotPinned { reason });
+            None
+        });
         let control = Control::read(&cluster.data_directory)?;
         let rules = ScanRules {
             expected: known,
@@ -134,6 +139,7 @@ impl Cluster {
             label: label.to_owned(),
             cluster,
             session,
+            pin,
             start_lsn,
             start_time,
             began,
@@ -226,7 +232,7 @@ impl Bracket {
             // A standby's last segment goes on.
             switched: found.switched.filter(|_| !self.cluster.standby),
             cluster: self.cluster,
-            _session: self.session,
+            _sessions: (self.session, self.pin),
         })
     }
 

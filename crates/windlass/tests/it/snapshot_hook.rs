@@ -337,11 +337,12 @@ fn a_backup_of_a_snapshot_without_a_checkpoint_restores_its_moment() {
 }
 
 /// The steps of a creation, as far as each of them is there in every run.
-const STEPS: [&str; 12] = [
+const STEPS: [&str; 13] = [
     "choosing the method",
     "checking the server",
     "beginning the backup on the server",
     "waiting for the start checkpoint",
+    "pinning the log",
     "waiting for the first links",
     "listing files",
     "linking files",

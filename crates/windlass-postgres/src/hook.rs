@@ -314,6 +314,7 @@ mod tests {
             bytes: 0,
             mtime_nanos: 0,
             ctime_nanos: 0,
+            device: 0,
             inode: 0,
         };
         listing.add(b"1.1", b"", attributes, Some(1)).unwrap();

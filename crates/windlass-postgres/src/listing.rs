@@ -1,6 +1,6 @@
 //! The files of a backup, listed compactly: a cluster may have hundreds of thousands.
 //!
-//! One entry takes 56 bytes and its path; one arena holds all paths. A `FileEntry` of the set's
+//! One entry takes 64 bytes and its path; one arena holds all paths. A `FileEntry` of the set's
 //! table takes three times as much, and three allocations. So the backup makes those only at the
 //! end.
 //!
@@ -42,6 +42,7 @@ pub(crate) struct Entry {
     pub(crate) bytes: u64,
     pub(crate) mtime_nanos: i64,
     ctime_nanos: i64,
+    device: u64,
     inode: u64,
 }
 
@@ -53,6 +54,7 @@ pub(crate) struct Attributes {
     pub(crate) bytes: u64,
     pub(crate) mtime_nanos: i64,
     pub(crate) ctime_nanos: i64,
+    pub(crate) device: u64,
     pub(crate) inode: u64,
 }
 
@@ -80,6 +82,11 @@ impl Attributes {
 }
 
 impl Entry {
+    /// The numbers of its device and its inode.
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
+
     /// True if this is the same file as `other` with the same content. `other` was listed at
     /// `moment` or later.
     pub(crate) fn is_unchanged_since(&self, other: &Entry, moment: Moment) -> bool {
@@ -112,6 +119,7 @@ impl Attributes {
             },
             mtime_nanos: nanos.saturating_add(metadata.mtime_nsec()),
             ctime_nanos: changed.saturating_add(metadata.ctime_nsec()),
+            device: metadata.dev(),
             inode: metadata.ino(),
         }
     }
@@ -146,6 +154,7 @@ impl Listing {
             bytes,
             mtime_nanos,
             ctime_nanos,
+            device,
             inode,
         } = attributes;
         let entry = Entry {
@@ -158,6 +167,7 @@ impl Listing {
             bytes,
             mtime_nanos,
             ctime_nanos,
+            device,
             inode,
         };
         self.entries.push(entry);

@@ -312,10 +312,16 @@ impl BracketFiles {
 
     /// Every file, directory and link, numbered in order from 0; and where each is.
     pub fn entries(&self) -> impl Iterator<Item = (FileEntry, PathBuf)> {
+        self.found().map(|(entry, source, _)| (entry, source))
+    }
+
+    /// The same, each with the numbers of the device and the inode that it had when it was listed.
+    pub fn found(&self) -> impl Iterator<Item = (FileEntry, PathBuf, (u64, u64))> {
         let entries = (0_usize..).zip(self.listing.entries());
         entries.map(|(number, entry)| {
             let made = self.listing.table_entry(FileNo(fitted(number)), entry);
-            (made, self.listing.source_path(&self.root, entry))
+            let source = self.listing.source_path(&self.root, entry);
+            (made, source, entry.identity())
         })
     }
 

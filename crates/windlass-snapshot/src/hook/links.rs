@@ -89,6 +89,11 @@ pub(crate) struct Linked {
 }
 
 impl Linked {
+    /// Whether a link of the snapshot keeps it.
+    pub(crate) fn is_link(&self) -> bool {
+        matches!(self.pin, Pin::Link { .. })
+    }
+
     /// The link, as an index names it.
     pub(crate) fn link(&self) -> Result<FileLink, HookError> {
         let Pin::Link { directory, name } = self.pin else {

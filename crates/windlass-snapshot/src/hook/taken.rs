@@ -6,6 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{major, minor};
 use windlass_engine::media::{FileEntry, FileKind, FileNo, FileTable, crc32c, crc32c_zeros_after};
 use windlass_image::layout::hook::FileKey;
 use windlass_postgres::{BracketEnd, BracketFiles, BracketSegment};
@@ -56,8 +57,9 @@ impl Taken {
     /// Keeps every file that consists of pages or is large.
     pub(crate) fn pin(files: &BracketFiles, into: &mut Into<'_>) -> Result<Self, HookError> {
         let mut taken = Self::default();
-        for (entry, source) in files.entries() {
-            taken.take(entry, source, into)?;
+        for (entry, source, (device, inode)) in files.found() {
+            let key = FileKey::new(major(device), minor(device), inode);
+            taken.take_listed((entry, Some(key)), source, into)?;
         }
         Ok(taken)
     }
@@ -65,7 +67,18 @@ impl Taken {
     /// Takes one file.
     pub(super) fn take(
         &mut self,
-        mut entry: FileEntry,
+        entry: FileEntry,
+        source: PathBuf,
+        into: &mut Into<'_>,
+    ) -> Result<(), HookError> {
+        self.take_listed((entry, None), source, into)
+    }
+
+    /// The same. It need not be looked at again if the list says that it is the one that has a link
+    /// already: nobody else gets its inode. What changes its length later is in the log.
+    fn take_listed(
+        &mut self,
+        (mut entry, listed): (FileEntry, Option<FileKey>),
         source: PathBuf,
         into: &mut Into<'_>,
     ) -> Result<(), HookError> {
@@ -78,6 +91,10 @@ impl Taken {
             self.push(entry, Kept::Nothing);
         } else if is_paged(&entry.path) || entry.bytes > COPIED_BYTES_MAX {
             let linked = match into.known.get(&entry.path) {
+                Some(linked) if linked.is_link() && listed == Some(linked.key) => Some(Linked {
+                    bytes: entry.bytes,
+                    ..*linked
+                }),
                 Some(linked) => into.links.again(&source, linked)?,
                 None => None,
             };

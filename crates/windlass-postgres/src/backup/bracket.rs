@@ -238,6 +238,9 @@ impl Bracket {
 
     /// The tablespaces of the listing, as the server knew them at the start or knows them now.
     fn tablespaces(&mut self, linked: &[u32]) -> Result<Vec<Tablespace>, PostgresError> {
+        if linked.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut known = ask_tablespaces(&mut self.session)?;
         known.append(&mut self.spaces);
         known.retain(|space| linked.contains(&space.oid));

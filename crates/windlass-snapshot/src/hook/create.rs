@@ -11,7 +11,7 @@ use std::path::Path;
 
 use windlass_engine::{Cancel, Progress};
 use windlass_image::layout::hook::Snapshot;
-use windlass_postgres::{Bracket, BracketFiles, Cluster, DatabaseFacts, WindowCause};
+use windlass_postgres::{Bracket, BracketEnd, BracketFiles, Cluster, DatabaseFacts, WindowCause};
 
 use super::atomic;
 use super::control::Control;
@@ -201,6 +201,8 @@ fn attempt(
     if !matches!(made, Ok((_, None))) {
         take_out(locked, number)?;
         empty(request.directory)?;
+        // A home that was noted for it may go with it. What stays, the next controller removes.
+        durable::sweep(locked).unwrap_or_default();
     }
     made
 }
@@ -262,8 +264,7 @@ fn bracketed(
     step("copying small files");
     make_copied(request.directory)?;
     taken.copy(request.directory)?;
-    step("ending the backup on the server");
-    let end = bracket.end(&files, cancel)?;
+    let end = ended((bracket, &files), (locked, request), cancel)?;
     step("copying the log");
     taken.add_end(&end, request.directory)?;
     end.check_log()?;
@@ -282,6 +283,28 @@ fn bracketed(
     let snapshot = published.snapshot;
     publish_document(locked, &snapshot, taken, links, (request, end.facts))?;
     Ok((made, None))
+}
+
+/// Ends the backup on the server. That waits for the disk, and so does the note of where the
+/// snapshot has its entry, which is made meanwhile.
+fn ended(
+    (bracket, files): (Bracket, &BracketFiles),
+    (locked, request): (&Locked<'_>, &HookRequest<'_>),
+    cancel: &Cancel,
+) -> Result<BracketEnd, HookError> {
+    let phase = "ending the backup on the server";
+    request.progress.set_phase(phase);
+    let (data, home) = (locked.control().data(), request.home);
+    let end = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if let Some(home) = home {
+                // What goes wrong goes wrong again when the document is published.
+                homes::note(data, home).unwrap_or_default();
+            }
+        });
+        bracket.end(files, cancel)
+    });
+    Ok(end?)
 }
 
 /// Says how the files are kept. True if the hook makes the links: if there are many files, and a

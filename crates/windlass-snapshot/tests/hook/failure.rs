@@ -198,6 +198,38 @@ fn a_server_without_the_hook_is_told_from_one_with_it() {
     assert!(matches!(made, Err(HookError::NotLoaded { .. })));
 }
 
+/// The directory that was to have its entry may go with it, and nobody is to look for that.
+#[test]
+fn a_snapshot_that_cannot_be_completed_leaves_no_note_of_where_its_entry_was_to_be() {
+    let source = source();
+    let note = source.server.data().join("pg_subtrans/windlass/homes");
+    let home = source.place.path().join("home");
+    let (directory, store) = (home.join("one"), source.store());
+    std::fs::create_dir_all(&directory).unwrap();
+    let request = hook::HookRequest {
+        directory: &directory,
+        store: &store,
+        home: Some(&home),
+        start: HookStart::Checkpoint,
+        limits: hook::HookLimits::default(),
+        durable: false,
+        label: "one",
+        links_max: usize::MAX,
+        progress: &windlass_engine::Progress::default(),
+    };
+    let create = || {
+        let conninfo = source.server.conninfo();
+        let mut cluster = windlass_postgres::Cluster::connect(&conninfo).unwrap();
+        hook::create(&mut cluster, &request, &windlass_engine::Cancel::new())
+    };
+    // Something has the name of its table, and goes with what was made of the snapshot.
+    std::fs::create_dir(directory.join("files")).unwrap();
+    assert!(create().is_err());
+    assert!(!note.exists());
+    create().unwrap();
+    assert!(note.exists());
+}
+
 #[test]
 fn a_backend_that_is_killed_harms_nobody() {
     let source = source();

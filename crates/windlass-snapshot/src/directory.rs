@@ -1,7 +1,8 @@
 //! The directory of a snapshot: its mark, its lock, and how it goes.
 //!
 //!   NAME/windlass-snapshot   the mark; whoever makes, reads or drops the snapshot locks it
-//!   NAME/record              what makes the snapshot exist; NAME/dropped once it is dropped
+//!   NAME/record              what makes the snapshot exist; NAME/dropped once it is dropped, or
+//!                            NAME/dropped-copy if another directory has what the server knows
 //!   NAME/files, NAME/data/   files that are kept one by one; or
 //!   NAME/snapshot.windlass   a set
 //!   NAME/hook/               what the hook's controller knows, and small files
@@ -27,6 +28,8 @@ use crate::record::{RECORD, Record};
 
 /// What the record of a snapshot becomes that is dropped.
 const ENDING: &str = "dropped";
+/// The same of a copy of a snapshot by the hook: its server has the original.
+const ENDING_COPY: &str = "dropped-copy";
 /// The file that makes a directory ours.
 const MARK: &str = "windlass-snapshot";
 /// What it says.
@@ -120,12 +123,16 @@ impl Locked {
         Ok(hook::forget_document(&content)?)
     }
 
+    /// Whether somebody began to drop it, and it was a copy of another one then.
+    pub(crate) fn ends_as_copy(&self) -> bool {
+        self.path.join(ENDING_COPY).symlink_metadata().is_ok()
+    }
+
     /// Removes what does not say, or says wrongly, which snapshot of a server this one is. True if
     /// the server may have it all the same.
     pub(crate) fn disbelieve(&self) -> Result<bool, SnapshotError> {
         let content = self.path.join(hook::CONTENT);
-        let record = Record::read(&self.path).ok().flatten();
-        let record = record.filter(|record| record.method == Method::Hook);
+        let record = record_of(&self.path).filter(|record| record.method == Method::Hook);
         let is_missed = record.is_some() && !hook::Document::is_in(&content);
         if !content.is_dir() {
             return Ok(is_missed);
@@ -135,11 +142,17 @@ impl Locked {
     }
 
     /// Ends the snapshot: the record gets another name, durably. One that has lost its record gets
-    /// a file of that name, too.
-    pub(crate) fn unmake(&self, has_lost_record: bool) -> Result<(), SnapshotError> {
-        let (record, ending) = (self.path.join(RECORD), self.path.join(ENDING));
+    /// a file of that name, too, and so does a copy.
+    pub(crate) fn unmake(&self, is_copy: bool, has_lost_record: bool) -> Result<(), SnapshotError> {
+        let name = match is_copy {
+            true => ENDING_COPY,
+            false => ENDING,
+        };
+        let (record, ending) = (self.path.join(RECORD), self.path.join(name));
         let renamed = durable::if_there(durable::rename(&record, &ending));
-        if renamed.doing("rename", &record)?.is_none() && has_lost_record {
+        let is_wanted = renamed.doing("rename", &record)?.is_none() && (is_copy || has_lost_record);
+        // One that is there may be the record.
+        if is_wanted && ending.symlink_metadata().is_err() {
             File::create(&ending).doing("create", &ending)?;
             sync(&self.path)?;
         }
@@ -156,16 +169,19 @@ impl Locked {
         let entries = std::fs::read_dir(&self.path).doing("list", &self.path)?;
         for entry in entries {
             let entry = entry.doing("list", &self.path)?;
-            if [MARK, ENDING].iter().all(|kept| entry.file_name() != *kept) {
+            let kept = [MARK, ENDING, ENDING_COPY];
+            if kept.iter().all(|kept| entry.file_name() != *kept) {
                 remove_all(&entry.path())?;
             }
         }
-        // It says of the rest that it may go.
-        let ending = self.path.join(ENDING);
-        match ending.symlink_metadata() {
-            Ok(_) => remove_all(&ending),
-            Err(_) => Ok(()),
+        // They say of the rest that it may go.
+        for name in [ENDING, ENDING_COPY] {
+            let ending = self.path.join(name);
+            if ending.symlink_metadata().is_ok() {
+                remove_all(&ending)?;
+            }
         }
+        Ok(())
     }
 
     /// Removes the mark and the directory, which is empty.
@@ -251,7 +267,14 @@ pub(crate) fn is_marked(path: &Path) -> bool {
 
 /// Whether somebody began to drop a snapshot.
 pub(crate) fn is_ending(path: &Path) -> bool {
-    path.join(ENDING).symlink_metadata().is_ok()
+    let mut names = [ENDING, ENDING_COPY].into_iter();
+    names.any(|name| path.join(name).symlink_metadata().is_ok())
+}
+
+/// The record of a snapshot, also of one that somebody began to drop; `None` if nobody can read it.
+pub(crate) fn record_of(path: &Path) -> Option<Record> {
+    let mut names = [RECORD, ENDING, ENDING_COPY].into_iter();
+    names.find_map(|name| Record::read_named(path, name).ok().flatten())
 }
 
 /// Whether a snapshot is there.
@@ -292,7 +315,7 @@ mod tests {
         File::create(path.join(hook::CONTENT)).unwrap();
         directory.check_removable().unwrap();
         assert!(!directory.disbelieve().unwrap());
-        directory.unmake(false).unwrap();
+        directory.unmake(false, false).unwrap();
         directory.empty().unwrap();
         directory.remove().unwrap();
         assert!(!path.exists());

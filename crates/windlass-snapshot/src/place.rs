@@ -323,13 +323,16 @@ impl Place {
     }
 
     /// Removes a directory and its entry, for the database with the place of today. Killed in
-    /// between, it is finished by the next: a link is pending until the directory is gone.
+    /// between, it is finished by the next: the record has another name first, and a link is
+    /// pending until the directory is gone.
     fn end(&self, today: &Self, directory: Locked, entry: &Path) -> Result<(), SnapshotError> {
-        if today.is_copy(directory.path()) {
+        // Once it has begun, the original may be out of sight.
+        let is_copy = directory.ends_as_copy() || today.is_copy(directory.path());
+        directory.unmake(is_copy, has_lost_record(directory.path()))?;
+        if is_copy {
             directory.leave_original()?;
         }
         let is_unknown = directory.disbelieve()?;
-        directory.unmake(has_lost_record(directory.path()))?;
         let link = entry.is_symlink().then(|| pending(entry));
         if let Some(pending) = link.as_ref().filter(|pending| *pending != entry) {
             durable::rename(entry, pending).doing("rename", entry)?;

@@ -123,7 +123,12 @@ impl Step {
 impl Record {
     /// Reads the record in the directory of a snapshot. `None` if there is none.
     pub(crate) fn read(directory: &Path) -> Result<Option<Self>, SnapshotError> {
-        let path = directory.join(RECORD);
+        Self::read_named(directory, RECORD)
+    }
+
+    /// The same, if the record has another name by now.
+    pub(crate) fn read_named(directory: &Path, name: &str) -> Result<Option<Self>, SnapshotError> {
+        let path = directory.join(name);
         match path.symlink_metadata() {
             Err(error) if durable::is_absent(&error) => return Ok(None),
             found => found.doing("inspect", &path)?,

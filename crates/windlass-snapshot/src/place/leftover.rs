@@ -121,7 +121,38 @@ pub(super) fn pending(entry: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::method::Method;
     use crate::name::SnapshotName;
+    use crate::record::Record;
+    use crate::record::tests::record;
+
+    /// Whoever came after one that was killed in between would find a snapshot that is damaged.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+    fn the_record_goes_before_what_says_which_snapshot_of_its_server_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        let place = Place::at(root.join("main.windlass-snapshots"));
+        std::fs::create_dir(place.home()).unwrap();
+        let path = place.home().join("one");
+        drop(Locked::create(&path).unwrap());
+        let record = Record {
+            method: Method::Hook,
+            ..record("one")
+        };
+        record.write(&path).unwrap();
+        let document = path.join("hook/hook.json");
+        std::fs::create_dir(path.join("hook")).unwrap();
+        std::fs::write(&document, "nothing to believe").unwrap();
+        // So the record cannot get its other name.
+        std::fs::create_dir(path.join("dropped")).unwrap();
+        let name = SnapshotName::parse("one").unwrap();
+        place.remove(&name, &mut |_| {}).unwrap_err();
+        assert!(document.exists());
+        std::fs::remove_dir(path.join("dropped")).unwrap();
+        place.remove(&name, &mut |_| {}).unwrap();
+        assert!(!path.exists());
+    }
 
     /// A list reads the names first, and then each entry.
     #[test]

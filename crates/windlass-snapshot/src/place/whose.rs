@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::Place;
 use crate::cluster::CONTROL_PATH;
+use crate::directory;
 use crate::hook::{self, Document};
 use crate::method::Method;
 use crate::record::Record;
@@ -68,7 +69,7 @@ impl Place {
         ) else {
             return false;
         };
-        let own = Record::read(&path).ok().flatten();
+        let own = directory::record_of(&path);
         let is_original = |entry: &Path| {
             let Ok(Some(record)) = Record::read(entry) else {
                 return false;

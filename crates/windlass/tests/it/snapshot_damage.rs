@@ -10,7 +10,7 @@ use windlass_testkit::volume::{Volume, VolumeKind};
 
 use crate::snapshot_forged::forge_older;
 use crate::snapshot_hook::run;
-use crate::snapshot_orphans::Orphaned;
+use crate::snapshot_orphans::{Orphaned, copied};
 use crate::snapshots::ledger;
 use crate::support::*;
 
@@ -354,6 +354,34 @@ fn what_a_revert_kept_is_named_and_stays_if_the_record_of_its_snapshot_is_damage
     assert!(!three.parent().unwrap().exists());
     copies.said(0, &["snapshot", "drop", &database, "four"]);
     assert!(!copies.file("").exists());
+}
+
+/// Once its drop has begun, nobody looks for the original again: its disk may not be mounted now.
+#[test]
+fn a_copy_whose_drop_was_killed_goes_without_the_original() {
+    let mut source = Orphaned::new();
+    source.create(0, "one");
+    let rows = source.rows();
+    source.write();
+    source.cluster.stop("fast");
+    let (data, home) = (source.cluster.data().to_owned(), source.home());
+    let [copy, copy_home, away] =
+        ["copied", "copied.windlass-snapshots", "away"].map(|name| data.with_file_name(name));
+    copied(&data, &copy);
+    copied(&home, &copy_home);
+    std::fs::rename(&home, &away).unwrap();
+    let entry = copy_home.join("one");
+    std::fs::rename(entry.join("record"), entry.join("dropped-copy")).unwrap();
+    let database = copy.to_str().unwrap();
+    run(&source.scratch, 0, &["snapshot", "drop", database, "one"]);
+    assert!(!entry.exists());
+    std::fs::remove_dir_all(copy).unwrap();
+    std::fs::rename(&away, &home).unwrap();
+    source.cluster.run();
+    source.write();
+    source.assert_shows("one", &rows);
+    source.snapshot(0, "drop", &["one"]);
+    source.assert_nothing_left();
 }
 
 /// The hint must not be to destroy the database, which is whole.

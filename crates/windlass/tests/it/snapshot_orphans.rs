@@ -144,7 +144,7 @@ fn is_directory(entry: &std::fs::DirEntry) -> bool {
     entry.file_type().unwrap().is_dir()
 }
 
-fn copied(from: &Path, to: &Path) {
+pub fn copied(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg("-a").args([from, to]).status();
     assert!(copied.unwrap().success());
 }

@@ -75,6 +75,15 @@ pub enum SnapshotError {
         /// Where it was.
         path: PathBuf,
     },
+    /// A revert was cut off, and nobody knows which of several has what it kept.
+    #[error(
+        "what a revert overwrote that was cut off is kept in one of {}",
+        listed(paths)
+    )]
+    KeptTwice {
+        /// Where it may be.
+        paths: Vec<PathBuf>,
+    },
     /// The directory of a database's snapshots is a link, and what that leads to is not there.
     #[error("the snapshots are in {}, which is not there: {} leads to it", path.display(), home.display())]
     PlaceAway {
@@ -441,6 +450,11 @@ fn program(process: i32, name: Option<&str>) -> String {
         (process, Some(name)) => format!("process {process} ({name})"),
         (process, None) => format!("process {process}"),
     }
+}
+
+fn listed(paths: &[PathBuf]) -> String {
+    let paths = paths.iter().map(|path| path.display().to_string());
+    paths.collect::<Vec<_>>().join(", ")
 }
 
 fn many(count: usize) -> String {

@@ -86,6 +86,15 @@ pub(super) fn begin(
     Ok((UndoWriter::create(pending)?, crc32c(&bytes)))
 }
 
+/// Whether what is kept may be of the revert that took this pg_control aside. One that has just
+/// begun has noted none.
+pub(super) fn may_be_of(pending: &Path, control: &[u8]) -> Result<bool, SnapshotError> {
+    let path = pending.join(CONTROL);
+    let found = durable::if_there(read_regular_at_most(&path, CONTROL_BYTES_MAX));
+    let found = found.doing("read", &path)?;
+    Ok(found.is_none_or(|found| found == control))
+}
+
 /// Gives a pending state its name.
 pub(super) fn finish(pending: &Path) -> Result<(), SnapshotError> {
     let gone = || SnapshotError::Damaged {

@@ -36,7 +36,8 @@ impl ClusterBack {
             forget_overwriting(&self.data)?;
             return Ok(None);
         }
-        let pending = pending.first().map(PathBuf::as_path);
+        let pending = chosen(&self.data, pending)?;
+        let pending = pending.as_deref();
         match self.control().exists() {
             true => self.finish(pending).map(|()| Some(Settled::Finished)),
             false => self.roll_back(pending).map(|()| Some(Settled::Undone)),
@@ -146,19 +147,51 @@ fn is_overwriting(data: &Path) -> Result<bool, SnapshotError> {
 /// Fails if the cluster was overwritten and what was there is not found: the directory that has it
 /// may have been moved by hand, and nobody notes where copies and clones are.
 fn check_kept(data: &Path, is_found: bool) -> Result<(), SnapshotError> {
-    let path = data.join(OVERWRITES);
-    if is_found || !is_overwriting(data)? {
+    if is_found {
         return Ok(());
     }
-    let bytes = read_regular_at_most(&path, PATH_BYTES_MAX).doing("read", &path)?;
-    Err(SnapshotError::KeptElsewhere {
-        path: PathBuf::from(OsStr::from_bytes(&bytes)),
-    })
+    match noted(data)? {
+        Some(path) => Err(SnapshotError::KeptElsewhere { path }),
+        None => Ok(()),
+    }
 }
 
-/// What reverts that were cut off have kept. There is one at most while pg_control is aside. Then
-/// every snapshot must be seen: what was kept may be in one whose disk is not mounted, and without
-/// it nobody knows which pages were overwritten.
+/// Where what was there is kept, as the note says; `None` if nothing was overwritten.
+fn noted(data: &Path) -> Result<Option<PathBuf>, SnapshotError> {
+    let path = data.join(OVERWRITES);
+    let bytes = durable::if_there(read_regular_at_most(&path, PATH_BYTES_MAX));
+    let bytes = bytes.doing("read", &path)?;
+    Ok(bytes.map(|bytes| PathBuf::from(OsStr::from_bytes(&bytes))))
+}
+
+/// Which of these the revert has kept that was cut off: the one that it noted. If that is not among
+/// them, the one with the pg_control that it took aside. Of an earlier revert one may be left in a
+/// copy of a snapshot's directory; its pages are not those that were overwritten now.
+fn chosen(data: &Path, found: Vec<PathBuf>) -> Result<Option<PathBuf>, SnapshotError> {
+    let noted = noted(data)?;
+    if let Some(noted) = noted.filter(|noted| found.contains(noted)) {
+        return Ok(Some(noted));
+    }
+    let aside = data.join(CONTROL_ASIDE);
+    let control = std::fs::read(&aside).doing("read", &aside)?;
+    let mut paths = Vec::new();
+    for path in found {
+        if kept::may_be_of(&path, &control)? {
+            paths.push(path);
+        }
+    }
+    // A snapshot can have two names.
+    paths.sort();
+    paths.dedup();
+    match paths.len() {
+        0 | 1 => Ok(paths.pop()),
+        _ => Err(SnapshotError::KeptTwice { paths }),
+    }
+}
+
+/// What reverts that were cut off have kept. While pg_control is aside, every snapshot must be
+/// seen: what was kept may be in one whose disk is not mounted, and without it nobody knows which
+/// pages were overwritten.
 fn pending_of(place: &Place, is_cut_off: bool) -> Result<Vec<PathBuf>, SnapshotError> {
     if is_cut_off {
         place.check_seen()?;
@@ -227,6 +260,45 @@ mod tests {
         // Nor does a damaged record keep the cluster from becoming whole.
         std::fs::write(snapshot.join("record"), "no record").unwrap();
         assert_eq!(found(), [pending]);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+    fn what_an_earlier_revert_kept_is_not_written_back_for_this_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path();
+        std::fs::create_dir(data.join("global")).unwrap();
+        std::fs::write(data.join(CONTROL_ASIDE), "of today").unwrap();
+        let kept = |name: &str, control: &str| {
+            let pending = data.join(name);
+            std::fs::create_dir(&pending).unwrap();
+            std::fs::write(pending.join("control"), control).unwrap();
+            pending
+        };
+        let (stale, own) = (kept("stale", "of then"), kept("own", "of today"));
+        let copy = kept("copy", "of today");
+        let choose = |found: &[&PathBuf]| chosen(data, found.iter().copied().cloned().collect());
+        assert_eq!(choose(&[]).unwrap(), None);
+        assert_eq!(choose(&[&stale]).unwrap(), None);
+        assert_eq!(choose(&[&stale, &own, &own]).unwrap().as_ref(), Some(&own));
+        let all = [&stale, &own, &copy];
+        let error = choose(&all).unwrap_err();
+        let paths = [&copy, &own];
+        let are_named = matches!(&error, SnapshotError::KeptTwice { paths: found }
+            if found.iter().eq(paths));
+        assert!(are_named, "{error}");
+        for path in paths {
+            assert!(
+                error.to_string().contains(path.to_str().unwrap()),
+                "{error}"
+            );
+        }
+        note_overwriting(data, &own).unwrap();
+        assert_eq!(choose(&all).unwrap().as_ref(), Some(&own));
+        assert_eq!(choose(&[&stale]).unwrap(), None);
+        // A snapshot that is being reverted to has nothing in it at first.
+        std::fs::remove_file(copy.join("control")).unwrap();
+        assert_eq!(choose(&[&copy]).unwrap().as_ref(), Some(&copy));
     }
 
     /// The place of copies and clones is noted nowhere, and pg_control would get its name back over

@@ -76,6 +76,10 @@ fn of_place(error: &SnapshotError) -> Option<String> {
         SnapshotError::Missing { .. } => {
             "Mount the disk that it is on. If it is gone for good, drop the snapshot."
         }
+        SnapshotError::KeptTwice { .. } => {
+            "One of these directories is a copy of the other. Move the copied snapshot out of the \
+             directory of the snapshots, and type the command again."
+        }
         SnapshotError::NotASnapshot { .. } => {
             "`windlass snapshot list DATABASE` shows the snapshots of a database. Windlass removes \
              no directory that it did not make."

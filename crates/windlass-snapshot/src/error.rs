@@ -390,7 +390,10 @@ impl SnapshotError {
             return matches!(self, Self::Name { .. } | Self::NoName { .. });
         };
         match obstacle {
-            Obstacle::OtherDatabase | Obstacle::NoLimits | Obstacle::NeedsCheckpoint => true,
+            Obstacle::OtherDatabase
+            | Obstacle::NoLimits
+            | Obstacle::NeedsCheckpoint
+            | Obstacle::NoCheckpoint => true,
             Obstacle::NoHook { .. } | Obstacle::Unseen { .. } | Obstacle::NoClones { .. } => false,
         }
     }

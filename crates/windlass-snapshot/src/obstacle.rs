@@ -24,6 +24,8 @@ pub enum Obstacle {
     NoLimits,
     /// The method begins with a checkpoint, and none was wanted.
     NeedsCheckpoint,
+    /// The method begins with no checkpoint, and one was to be left out.
+    NoCheckpoint,
     /// The file system does not clone files, or not this file to this place.
     NoClones {
         /// The file that was tried.
@@ -42,6 +44,7 @@ impl fmt::Display for Obstacle {
             Self::NoHook { said } | Self::Unseen { said } => out.write_str(said),
             Self::NoLimits => out.write_str("it cannot keep a limit"),
             Self::NeedsCheckpoint => out.write_str("it begins with a checkpoint"),
+            Self::NoCheckpoint => out.write_str("it has no checkpoint that could be left out"),
             Self::NoClones { from, into, said } => write!(
                 out,
                 "the file system cannot clone {} into {}: {said}",

@@ -256,9 +256,7 @@ fn prepare(
 ) -> Result<Ready, OperationError> {
     match name {
         DatabaseName::Sqlite(path) => {
-            if !request.limits().is_none() {
-                return Err(refused(request, Obstacle::NoLimits));
-            }
+            check_for_sqlite(request)?;
             let label = format!("snapshot {}", request.name);
             let open = || -> Result<Database, OperationError> {
                 let mut database = Database::open(path)?;
@@ -306,6 +304,17 @@ fn prepare(
                 place,
             })
         }
+    }
+}
+
+/// Refuses what a snapshot of a SQLite database cannot have.
+fn check_for_sqlite(request: &CreateRequest) -> Result<(), OperationError> {
+    if !request.limits().is_none() {
+        return Err(refused(request, Obstacle::NoLimits));
+    }
+    match request.start == HookStart::Pause && request.method != Some(Method::Hook) {
+        true => Err(refused(request, Obstacle::NoCheckpoint)),
+        false => Ok(()),
     }
 }
 

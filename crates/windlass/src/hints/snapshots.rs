@@ -174,35 +174,7 @@ fn stopped(error: &SnapshotError) -> Option<String> {
 /// What to do about a method, and about the hook in a server.
 fn of_method(error: &SnapshotError) -> Option<String> {
     let text = match error {
-        SnapshotError::Method {
-            obstacle: Obstacle::NeedsCheckpoint,
-            ..
-        } => "Leave --checkpoint none out, or use --method hook.",
-        SnapshotError::Method {
-            obstacle: Obstacle::NoHook { .. },
-            ..
-        } => {
-            "`windlass snapshot enable DATABASE` prepares the server, which must start again after \
-             that. Without --method and --checkpoint none, Windlass takes another method."
-        }
-        SnapshotError::Method {
-            obstacle: Obstacle::Unseen { .. },
-            ..
-        } => {
-            "Take the module out of shared_preload_libraries and of whatever loads it later, or \
-             leave --method out: then Windlass takes another method."
-        }
-        SnapshotError::Method { method, .. } if *method == Method::Hook => {
-            "Only PostgreSQL has the hook. `windlass snapshot create` without --method takes a \
-             method that the database has, and needs nothing prepared."
-        }
-        SnapshotError::Method {
-            obstacle: Obstacle::NoLimits,
-            ..
-        } => {
-            "Only snapshots by the method hook can have limits. `windlass snapshot rotate DATABASE \
-             --keep 12` makes a snapshot and drops the oldest of its kind: let a timer type it."
-        }
+        SnapshotError::Method { method, obstacle } => return of_obstacle(*method, obstacle),
         SnapshotError::NoLibrary { looked, .. } => return Some(library(looked)),
         SnapshotError::Library { .. } => {
             "The user of the server must be able to read the library, and the library must be made \
@@ -222,11 +194,40 @@ fn of_method(error: &SnapshotError) -> Option<String> {
         SnapshotError::Depending { .. } => {
             "`windlass snapshot list DATABASE` shows them. Drop them first."
         }
-        SnapshotError::Method { method, .. } if *method == Method::Clone => {
-            "Leave --method out: then Windlass copies what it cannot clone."
-        }
         SnapshotError::Hook(error) => return of_hook(error),
         SnapshotError::Io { action, source, .. } => return of_system(action, source),
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+/// What to do about a method that cannot make a snapshot.
+fn of_obstacle(method: Method, obstacle: &Obstacle) -> Option<String> {
+    let text = match obstacle {
+        Obstacle::NeedsCheckpoint => "Leave --checkpoint none out, or use --method hook.",
+        Obstacle::NoCheckpoint => {
+            "Leave --checkpoint out: only snapshots of PostgreSQL begin with one. Nobody waits for \
+             a snapshot of a SQLite database in WAL mode."
+        }
+        Obstacle::NoHook { .. } => {
+            "`windlass snapshot enable DATABASE` prepares the server, which must start again after \
+             that. Without --method and --checkpoint none, Windlass takes another method."
+        }
+        Obstacle::Unseen { .. } => {
+            "Take the module out of shared_preload_libraries and of whatever loads it later, or \
+             leave --method out: then Windlass takes another method."
+        }
+        _ if method == Method::Hook => {
+            "Only PostgreSQL has the hook. `windlass snapshot create` without --method takes a \
+             method that the database has, and needs nothing prepared."
+        }
+        Obstacle::NoLimits => {
+            "Only snapshots by the method hook can have limits. `windlass snapshot rotate DATABASE \
+             --keep 12` makes a snapshot and drops the oldest of its kind: let a timer type it."
+        }
+        _ if method == Method::Clone => {
+            "Leave --method out: then Windlass copies what it cannot clone."
+        }
         _ => return None,
     };
     Some(text.to_owned())

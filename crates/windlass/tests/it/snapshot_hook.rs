@@ -288,9 +288,25 @@ fn a_sqlite_database_has_no_hook() {
             &[&create[..], &["--max-size", "1GiB"]].concat()[..],
             "keep a limit",
         ),
+        (
+            &[&create[..], &["--checkpoint", "none"]].concat()[..],
+            "no checkpoint that could be left out",
+        ),
+        (
+            &[
+                "snapshot",
+                "rotate",
+                path,
+                "--keep",
+                "2",
+                "--checkpoint",
+                "none",
+            ][..],
+            "no checkpoint that could be left out",
+        ),
     ] {
         let said = run(&scratch, 2, words);
-        assert!(said.contains(what), "{said}");
+        assert!(said.contains(what) && said.contains("hint: "), "{said}");
     }
 }
 

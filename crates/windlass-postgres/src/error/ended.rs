@@ -80,6 +80,8 @@ const WORDS: [(ServerEnd, &[&str]); 9] = [
         &[
             "invalid value for parameter",
             "unrecognized configuration parameter",
+            // Of a value outside of its range, and of every other fault.
+            "contains errors",
         ],
     ),
     (ServerEnd::Denied, &["Permission denied"]),

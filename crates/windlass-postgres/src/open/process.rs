@@ -29,16 +29,18 @@ const LOG_LINES: usize = 6;
 /// With such a line a process of the server ends.
 const ENDS: [&str; 2] = ["FATAL:", "PANIC:"];
 /// What a line that gives a reason contains.
-const COMPLAINTS: [&str; 8] = [
+const COMPLAINTS: [&str; 9] = [
     ENDS[0],
     ENDS[1],
     "ERROR:",
     "HINT:",
     "DETAIL:",
     "could not",
-    // The server logs an error in its configuration before it logs that it ends.
-    "configuration parameter",
+    // The server logs an error in its configuration before it logs that it ends. Only these lines
+    // name the setting.
+    "parameter \"",
     "invalid value",
+    "syntax error in file",
 ];
 
 /// Everything needed to start a server.
@@ -255,6 +257,16 @@ mod tests {
         let expected = "FATAL:  could not access status of transaction 730; \
             DETAIL:  Could not open file \"pg_xact/0000\".; LOG:  could not bind a port";
         assert_eq!(reasons(log), expected);
+        for fault in [
+            "LOG:  0 is outside the valid range for parameter \"port\" (1 .. 65535)",
+            "LOG:  parameter \"fsync\" requires a Boolean value",
+            "LOG:  unrecognized configuration parameter \"nonsense\" in file \"postgresql.conf\"",
+            "LOG:  syntax error in file \"postgresql.conf\" line 1, near token \"'\"",
+        ] {
+            let end = "FATAL:  configuration file \"postgresql.conf\" contains errors";
+            let log = format!("[1] LOG:  skipping a file\n[1] {fault}\n[1] {end}\n");
+            assert_eq!(reasons(&log), format!("{end}; {fault}"));
+        }
         assert_eq!(
             reasons("[1] LOG:  one\n[1] LOG:  two"),
             "LOG:  one; LOG:  two"

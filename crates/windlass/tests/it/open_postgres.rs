@@ -266,6 +266,15 @@ fn what_cannot_be_opened_says_why() {
         "no_such_setting",
         "-c NAME=VALUE",
     );
+    for (setting, fault) in [
+        ("work_mem=1kB", "range for parameter \"work_mem\""),
+        (
+            "fsync=maybe",
+            "parameter \"fsync\" requires a Boolean value",
+        ),
+    ] {
+        refused(&["-c", setting], fault, "-c NAME=VALUE");
+    }
     refused(&["--user", "nobody_here"], "nobody_here", "--user");
     let long = scratch.path().join("x".repeat(90));
     std::fs::create_dir(&long).unwrap();

@@ -4,7 +4,16 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rusqlite::ffi;
 use windlass_engine::EngineError;
+
+/// What SQLite says on a full disk: for its index of the log, for a write, and in general. A full
+/// quota counts as a failed write.
+const NO_ROOM: [i32; 3] = [
+    ffi::SQLITE_IOERR_SHMSIZE,
+    ffi::SQLITE_IOERR_WRITE,
+    ffi::SQLITE_FULL,
+];
 
 /// Why a SQLite database cannot be backed up, described or restored.
 #[derive(Debug, thiserror::Error)]
@@ -391,7 +400,7 @@ impl SqliteError {
         })
     }
 
-    /// The hint when pages cannot be written back.
+    /// The hint when pages cannot be written back, or SQLite finds no room.
     fn hint_of_overwrite(&self) -> Option<&'static str> {
         Some(match self {
             Self::OtherPageSize { .. } => {
@@ -402,12 +411,21 @@ impl SqliteError {
                 "An empty file has no pages that could be written or kept. Restore a backup over \
                  it, or move it away, when no program uses it."
             }
+            Self::Sqlite { source, .. } if is_without_room(source) => {
+                "Free space on the disk of the database: SQLite needs room for the files beside \
+                 it, also to read it. If that disk is not full, look at it (`dmesg`)."
+            }
             Self::NoRawPages => {
                 "Build Windlass in its own directory, so that cargo finds .cargo/config.toml there."
             }
             _ => return None,
         })
     }
+}
+
+fn is_without_room(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_extended_error_code();
+    code.is_some_and(|code| NO_ROOM.contains(&code))
 }
 
 fn process(pid: i32) -> String {
@@ -434,5 +452,29 @@ impl<T, E: Into<io::Error>> IoContext<T> for Result<T, E> {
             path,
             source: source.into(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_has_a_hint_about_room_also_if_only_sqlite_met_it() {
+        for (code, is_room) in [
+            (4874, true),
+            (778, true),
+            (13, true),
+            (266, false),
+            (11, false),
+        ] {
+            let error = SqliteError::Sqlite {
+                action: "begin a read transaction on",
+                path: "shop.db".into(),
+                source: rusqlite::Error::SqliteFailure(ffi::Error::new(code), None),
+            };
+            let hint = error.hint().unwrap_or_default();
+            assert_eq!(hint.contains("Free space"), is_room, "{error}: {hint}");
+        }
     }
 }

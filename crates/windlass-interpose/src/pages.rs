@@ -98,8 +98,21 @@ impl Copier<'_> {
         // Nobody waits for the reader of a pipe that somebody put in its place.
         let flags = libc::O_WRONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let fd = system::open(path, flags, 0)?;
+        if !self.is_store(fd) {
+            system::close(fd);
+            return Err(libc::ESTALE);
+        }
         *self.store = Some((self.version, fd));
         Ok(fd)
+    }
+
+    /// Whether an open file is the store. Whoever may write the directory could put a file of their
+    /// own in its place, and read every page of the database there. Who owns it says less: some
+    /// file systems show other owners.
+    fn is_store(&self, fd: c_int) -> bool {
+        let known = self.memory.store_identity();
+        let found = system::identity_of(fd);
+        found.is_some_and(|found| known == 0 || found == known)
     }
 
     /// Reads the block through a descriptor of its own: the caller's is only for writing.

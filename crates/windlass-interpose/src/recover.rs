@@ -212,7 +212,10 @@ fn fill(memory: Memory<'_>, number: u32) -> Option<()> {
     let path = CStr::from_bytes_until_nul(&path).ok()?;
     let fd = system::open(path, libc::O_RDWR | libc::O_NOFOLLOW, 0).ok()?;
     let filled = fill_from(memory, fd, number);
+    let identity = system::identity_of(fd);
     system::close(fd);
+    // From now on another file of its name is not it.
+    memory.set_store_identity(identity?);
     filled
 }
 

@@ -5,7 +5,7 @@
 use core::ffi::{CStr, c_int};
 use core::mem::MaybeUninit;
 
-use windlass_layout::hook::{FileKey, FileTimes, Moment, Waiter};
+use windlass_layout::hook::{FileKey, FileTimes, Moment, Waiter, identity_of_store};
 
 /// How long anybody waits for anybody.
 const WAIT_MILLIS_MAX: i64 = 3000;
@@ -184,6 +184,28 @@ pub(crate) fn times_below(directory: c_int, name: &CStr) -> Option<FileTimes> {
         changed: Moment::new(found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec),
         modified: Moment::new(found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec),
     })
+}
+
+/// What tells an open file from every other; `None` if it is no regular file.
+pub(crate) fn identity_of(fd: c_int) -> Option<u32> {
+    let mut found = MaybeUninit::<libc::statx>::uninit();
+    let mask = libc::STATX_INO | libc::STATX_TYPE | libc::STATX_BTIME;
+    let flags = libc::AT_EMPTY_PATH;
+    // SAFETY: the path ends with a zero, and the structure is as large as the call expects.
+    let answer = unsafe { libc::statx(fd, c"".as_ptr(), flags, mask, found.as_mut_ptr()) };
+    if answer != 0 {
+        return None;
+    }
+    // SAFETY: the call has filled it.
+    let found = unsafe { found.assume_init() };
+    let is_regular = u32::from(found.stx_mode) & libc::S_IFMT == libc::S_IFREG;
+    let has_born = found.stx_mask & libc::STATX_BTIME != 0;
+    let nanos = found.stx_btime.tv_sec.saturating_mul(1_000_000_000);
+    let born = match has_born {
+        true => nanos.saturating_add(i64::from(found.stx_btime.tv_nsec)),
+        false => 0,
+    };
+    is_regular.then(|| identity_of_store(found.stx_ino, born))
 }
 
 /// Reads names of a directory. Returns how many bytes; 0 at its end.

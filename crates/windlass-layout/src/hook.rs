@@ -52,7 +52,7 @@ pub use journal::{
 pub use limits::end;
 pub use memory::{
     AREA_BYTES_AT, CLUSTER_BYTES_AT, CONTROL_BYTES, Cause, FOREIGN_BYTES_AT, MAGIC, Memory, Phase,
-    SNAPSHOTS_MAX, VERSION,
+    SNAPSHOTS_MAX, VERSION, identity_of_store,
 };
 pub use names::{GRAVE_NAME_BYTES, GRAVEYARD_SUFFIX, lose_unpinned, needs_grave, needs_pin};
 pub use process::{Busy, Process, Waiter, grace, pause, resume};

@@ -5,6 +5,7 @@
 //! The first words never move, so that a library of another version can say that it was there.
 
 use super::cell::SLOTS_END;
+use crate::crc::crc32c;
 use crate::sync::{
     AREA_ALIGNED, AtomicU32, HEADER_WORDS, LOCKS, Ordering, PROCESSES, READERS, SNAPSHOTS,
 };
@@ -150,6 +151,15 @@ impl Cause {
             _ => Self::Unknown,
         }
     }
+}
+
+/// What tells the file of a store from every other, also from one that gets the number of its
+/// inode: `born` is when it was made, in nanoseconds, and 0 if its file system does not say that.
+/// The device is no part of it: a disk may get another number when it is mounted again. Nor is the
+/// owner: a file system may show another one than the user who made the file.
+pub fn identity_of_store(inode: u64, born: i64) -> u32 {
+    let of_inode = crc32c(&inode.to_le_bytes());
+    (of_inode ^ crc32c(&born.to_le_bytes()).rotate_left(1)).max(1)
 }
 
 /// The words of the shared memory.

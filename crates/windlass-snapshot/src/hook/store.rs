@@ -16,7 +16,7 @@ use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::Errno;
 use windlass_engine::media::crc32c;
 use windlass_engine::{durable, open_regular};
-use windlass_image::layout::hook::{FileKey, Memory};
+use windlass_image::layout::hook::{FileKey, Memory, identity_of_store};
 use windlass_image::layout::{
     ENTRY_BYTES, Geometry, HEADER_BYTES, LayoutFault, Slot, SlotEntry, StoreHeader,
 };
@@ -297,12 +297,10 @@ fn is_left(file: &File) -> std::io::Result<bool> {
     Ok(is_empty || is_blank || is_store(file)?)
 }
 
-/// What tells a file from every other, also from one that gets the number of its inode. The device
-/// is no part of it: a disk may get another number when it is mounted again.
+/// What tells a file from every other. The hook asks the same before it writes a page.
 fn identity(file: &File) -> std::io::Result<u32> {
     let found = examine_open(file)?;
-    let of_inode = crc32c(&found.key.inode.to_le_bytes());
-    Ok((of_inode ^ crc32c(&found.born.to_le_bytes()).rotate_left(1)).max(1))
+    Ok(identity_of_store(found.key.inode, found.born))
 }
 
 fn is_wanted(entry: &SlotEntry, wanted: Wanted, page: &[u8]) -> bool {

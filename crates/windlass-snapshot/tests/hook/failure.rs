@@ -77,6 +77,25 @@ fn a_link_in_the_place_of_the_store_is_not_followed_and_nothing_is_emptied() {
     assert_eq!(sums(&third.directory), before);
 }
 
+/// Whoever may write the directory of the store could read there what the database has.
+#[test]
+fn no_page_is_written_to_another_file_in_the_place_of_the_store() {
+    let mut source = source();
+    let snapshot = source.snapshot("one");
+    // A process that has the store open goes on with it.
+    source.server.stop("fast");
+    let store = std::fs::read_dir(source.store()).unwrap().next().unwrap();
+    let store = store.unwrap().path();
+    let away = source.place.path().join("away");
+    std::fs::rename(&store, &away).unwrap();
+    std::fs::copy(&away, &store).unwrap();
+    let bytes = std::fs::read(&store).unwrap();
+    source.server.run();
+    write(&source.server);
+    assert!(std::fs::read(&store).unwrap() == bytes);
+    assert_lost(&snapshot.directory, "store");
+}
+
 #[test]
 fn a_damaged_page_of_the_store_is_an_error_and_never_an_answer() {
     use std::os::unix::fs::FileExt;

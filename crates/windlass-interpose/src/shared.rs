@@ -153,6 +153,11 @@ fn open(key: FileKey) -> Option<(c_int, bool)> {
     let path = CStr::from_bytes_until_nul(&path).ok()?;
     let flags = libc::O_RDWR | libc::O_NOFOLLOW;
     match system::open(path, flags, 0) {
+        // The controller removes a memory that nobody has open. Whoever opens it meanwhile waits.
+        Ok(fd) if found(fd).is_some_and(|found| found.st_nlink == 0) => {
+            system::close(fd);
+            Some((make(key)?, true))
+        }
         Ok(fd) if !is_private(fd) => {
             system::close(fd);
             None
@@ -207,16 +212,23 @@ fn identity() -> u64 {
 
 /// Whether the file is this user's alone. Everybody can make files beside it.
 fn is_private(fd: c_int) -> bool {
-    let mut found = core::mem::MaybeUninit::<libc::stat64>::uninit();
-    // SAFETY: the structure is as large as the call expects.
-    if unsafe { libc::fstat64(fd, found.as_mut_ptr()) } != 0 {
+    let Some(found) = found(fd) else {
         return false;
-    }
-    // SAFETY: the call has filled it.
-    let found = unsafe { found.assume_init() };
+    };
     // SAFETY: the call only answers.
     let own = found.st_uid == unsafe { libc::geteuid() };
     own && found.st_mode & (libc::S_IFMT | 0o777) == libc::S_IFREG | PRIVATE_MODE
+}
+
+/// What the system says of an open file.
+fn found(fd: c_int) -> Option<libc::stat64> {
+    let mut found = core::mem::MaybeUninit::<libc::stat64>::uninit();
+    // SAFETY: the structure is as large as the call expects.
+    if unsafe { libc::fstat64(fd, found.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: the call has filled it.
+    Some(unsafe { found.assume_init() })
 }
 
 /// Makes the file under another name. It gets its own when it is complete.

@@ -40,6 +40,7 @@ pub use listed::{Listed, Listing, list};
 pub(crate) use named::find as find_named;
 pub use rotate::{RotateOutcome, rotate};
 pub use subject::Subject;
+use windlass_snapshot::hook::sweep_memories;
 pub use windlass_snapshot::hook::{HookError, HookLimits, HookStart, HookState, Orphans, is_limit};
 pub use windlass_snapshot::{
     ClusterBack, Entry, Left, Method, Obstacle, Older, PassedOver, Record, Reverted, STATES_KEPT,
@@ -95,6 +96,7 @@ fn drop_it(
     let over_it = states.filter(|undo| undo.snapshot.record().name == name.as_str());
     let gone = over_it.map(|undo| undo.number).collect();
     place.remove(&name, &mut tell_removed(caller))?;
+    sweep_memories();
     Ok(gone)
 }
 

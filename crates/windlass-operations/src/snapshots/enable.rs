@@ -63,6 +63,7 @@ impl Enabled {
 /// Names the library in shared_preload_libraries, or checks that the server writes through it.
 pub fn enable(caller: &Caller, request: &EnableRequest) -> Result<Enabled, OperationError> {
     let mut cluster = connect(caller, &request.of)?;
+    hook::sweep_memories();
     let data = cluster.facts().data_directory.clone();
     let before = cluster.preload()?;
     if before.is_fixed && named(&before.next).is_none() {
@@ -90,6 +91,7 @@ pub fn enable(caller: &Caller, request: &EnableRequest) -> Result<Enabled, Opera
 /// Takes the library out of shared_preload_libraries. Refuses while snapshots need it.
 pub fn disable(caller: &Caller, of: &SnapshotsOf) -> Result<Enabled, OperationError> {
     let mut cluster = connect(caller, of)?;
+    hook::sweep_memories();
     let data = cluster.facts().data_directory.clone();
     let place = Place::beside(&data)?;
     let count = hook::depending(&data, place.home()).map_err(SnapshotError::from)?;

@@ -79,6 +79,10 @@ impl Control {
                 _ => HookError::io("open", &path, error),
             })?;
         let found = file.metadata().doing("examine", &path)?;
+        // Nobody had it, and it was removed while this waited to open it.
+        if found.nlink() == 0 {
+            return Err(absent());
+        }
         // Everybody can make files in that directory. Root reads what the server's user made.
         let owner = std::fs::metadata(data).doing("examine", data)?.uid();
         if !found.is_file() || found.len() != CONTROL_BYTES || found.uid() != owner {

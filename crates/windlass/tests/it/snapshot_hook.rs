@@ -188,6 +188,8 @@ fn a_server_is_enabled_has_snapshots_and_is_disabled_again() {
         (&true.into(), &false.into())
     );
     json(&scratch, &disable);
+    let memory = crate::run::memory_of(cluster.data());
+    assert!(memory.exists(), "the server has it");
     restart(&mut cluster);
     assert_eq!(preloaded(&cluster), "auto_explain");
     let disabled = json(&scratch, &disable);
@@ -195,6 +197,7 @@ fn a_server_is_enabled_has_snapshots_and_is_disabled_again() {
         (&disabled["changed"], &disabled["active"]),
         (&false.into(), &false.into())
     );
+    assert!(!memory.exists(), "nobody needs it any more");
     let system = std::fs::read_to_string(cluster.data().join("postgresql.auto.conf")).unwrap();
     assert!(!system.contains("shared_preload"), "as it was: {system}");
     forget(&cluster);

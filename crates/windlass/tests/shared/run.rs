@@ -87,6 +87,11 @@ pub fn json(words: &[&str]) -> (i32, serde_json::Value) {
 
 /// Removes the shared memory that the hook made for a server on a data directory, if there is one.
 pub fn forget_memory(data: &std::path::Path) {
+    std::fs::remove_file(memory_of(data)).unwrap_or_default();
+}
+
+/// Where that is.
+pub fn memory_of(data: &std::path::Path) -> std::path::PathBuf {
     use std::os::unix::fs::MetadataExt;
     let found = std::fs::metadata(data).unwrap();
     let (major, minor) = (
@@ -95,8 +100,7 @@ pub fn forget_memory(data: &std::path::Path) {
     );
     // Volumes of two tests have the same numbers of inodes.
     let device = major << 20 | minor;
-    let path = format!("/dev/shm/windlass-{device:08x}-{:016x}", found.ino());
-    std::fs::remove_file(path).unwrap_or_default();
+    format!("/dev/shm/windlass-{device:08x}-{:016x}", found.ino()).into()
 }
 
 /// Interrupts it, as Ctrl-C does.

@@ -15,6 +15,7 @@ pub mod evil;
 pub mod faulty;
 mod fresh;
 pub mod gate;
+pub mod google;
 pub mod groups;
 pub mod heap;
 pub mod installed;

@@ -7,6 +7,7 @@ mod at_sqlite;
 mod buckets;
 mod buckets_evil;
 mod buckets_expire;
+mod buckets_google;
 mod buckets_kept;
 mod buckets_races;
 mod buckets_traps;

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use windlass_testkit::installed::{hooked_versions, library};
+use windlass_testkit::installed::{hooked_versions, library, of_version};
 use windlass_testkit::load::under_load;
 use windlass_testkit::postgres::{
     ClusterOptions, DEFAULT_BIN, PrivateCluster, become_server_user, succeed,
@@ -221,6 +221,53 @@ fn the_newest_version_without_summaries_has_the_map_too() {
         change(&place.server, round);
         place.judge_by(&place.link(kind), |_| {});
     }
+}
+
+/// The map of the hook and the summaries of the server, since one base: both find what changed, and
+/// both leave out what did not. A server that summarizes makes no map, so it begins to do so behind
+/// the base, out of the log that it has kept.
+#[test]
+fn the_map_and_the_summaries_of_the_server_agree() {
+    let mut place = Hooked::of_version(&of_version(hooked_versions(), 18), &[]);
+    let sql = |place: &Hooked, sql: &str| place.server.sql("postgres", sql);
+    let set = |place: &Hooked, setting: &str| {
+        sql(place, &format!("ALTER SYSTEM SET {setting}"));
+        sql(place, "SELECT pg_reload_conf()");
+    };
+    set(&place, "wal_keep_size = '1GB'");
+    prepare(&place.server);
+    let rows = "SELECT i, repeat('x', 200) AS x FROM generate_series(1, 60000) i";
+    sql(&place, &format!("CREATE TABLE large AS {rows}"));
+    sql(&place, "VACUUM FREEZE large");
+    sql(&place, "CHECKPOINT");
+    let full = place.back_up("full", &[], 0);
+    set(&place, "summarize_wal = on");
+    let summarizes = "SELECT current_setting('summarize_wal')";
+    place.server.wait_until(summarizes, "on");
+    change(&place.server, 1);
+    let few = "UPDATE large SET x = 'y' WHERE i IN (5, 30000, 59999)";
+    sql(&place, few);
+    let large: u64 = sql(&place, "SELECT pg_relation_size('large')")
+        .parse()
+        .unwrap();
+    let saves = |link: &Value| {
+        let read = |of: &Value| of["bytes_read"].as_u64().unwrap();
+        let saved = read(&full).saturating_sub(read(link));
+        assert!(saved > large * 9 / 10, "{saved} of {large}: {link:#}");
+        assert_eq!(link["base"], full["set_id"], "{link:#}");
+    };
+    let by_map = place.link("incr");
+    saves(&by_map);
+    place.judge_by(&by_map, |_| {});
+    // Without the hook, the server's own word is all there is.
+    place.server.stop("fast");
+    place.server.configure(&["shared_preload_libraries = ''"]);
+    place.server.run();
+    let by_summaries = place.back_up("diff", &["--strict"], 0);
+    let found = &by_summaries["database"]["changes_from"];
+    assert_eq!(found, "summaries", "{by_summaries:#}");
+    saves(&by_summaries);
+    place.judge_by(&by_summaries, |_| {});
 }
 
 /// How large the log may become matters only for the size of the map.

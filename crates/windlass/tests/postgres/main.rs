@@ -28,6 +28,7 @@ mod pages_alike;
 mod receive;
 mod receive_kills;
 mod receive_standby;
+mod receive_sync;
 mod repair;
 mod restore;
 #[path = "../shared/run.rs"]

@@ -126,7 +126,7 @@ impl Fixture {
     }
 }
 
-fn bin_of(major: u32) -> PathBuf {
+pub fn bin_of(major: u32) -> PathBuf {
     let mut all = versions().into_iter();
     all.find(|(of, _)| *of == major).unwrap().1
 }
@@ -182,10 +182,16 @@ fn change(source: &PrivateCluster, round: u32) {
         "INSERT INTO cut SELECT generate_series(20001, 20100)",
     );
     source.sql("postgres", "DROP DATABASE IF EXISTS again");
+    // Before 15 there is one way only, which copies the files.
+    let has_strategies = "SELECT current_setting('server_version_num')::int >= 150000";
+    let has_strategies = source.sql("postgres", has_strategies) == "t";
     for strategy in ["wal_log", "file_copy"] {
         let drop = format!("DROP DATABASE IF EXISTS \"{strategy}_{gone}\"");
         source.sql("postgres", &drop);
-        let sql = format!("CREATE DATABASE {strategy}_{round} STRATEGY {strategy}");
+        let mut sql = format!("CREATE DATABASE {strategy}_{round}");
+        if has_strategies {
+            sql += &format!(" STRATEGY {strategy}");
+        }
         source.sql("postgres", &sql);
     }
     source.sql("postgres", "CREATE DATABASE again");
@@ -213,7 +219,7 @@ fn prepare(source: &PrivateCluster) {
 
 /// A full set, two incremental ones, and a differential one, each made under load; and the
 /// statements between them.
-fn chain_under_load(fixture: &Fixture) {
+pub fn chain_under_load(fixture: &Fixture) {
     prepare(&fixture.source);
     let links = [
         ("full", None),

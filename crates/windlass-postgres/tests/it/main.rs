@@ -7,6 +7,7 @@
 mod chains;
 mod chains_beside_core;
 mod chains_moved;
+mod chains_old;
 mod checksums;
 mod control;
 mod damaged;

@@ -17,12 +17,12 @@ use windlass_testkit::reforge::reforge_with;
 
 use crate::support::*;
 
-fn encrypted(mut setup: Setup, seed: u8) -> Setup {
+pub fn encrypted(mut setup: Setup, seed: u8) -> Setup {
     setup.encryption = Some(encryption(seed, setup.set_id));
     setup
 }
 
-fn open_with(keys: &OneKey, places: &[PathBuf]) -> Result<OpenSet, EngineError> {
+pub fn open_with(keys: &OneKey, places: &[PathBuf]) -> Result<OpenSet, EngineError> {
     let storage = Keyed {
         storage: &Files,
         keys,
@@ -30,7 +30,7 @@ fn open_with(keys: &OneKey, places: &[PathBuf]) -> Result<OpenSet, EngineError> 
     OpenSet::open_in(&storage, places, METADATA_LIMIT_DEFAULT)
 }
 
-fn check_with(keys: &OneKey, places: &[PathBuf]) -> Result<DamageReport, EngineError> {
+pub fn check_with(keys: &OneKey, places: &[PathBuf]) -> Result<DamageReport, EngineError> {
     let storage = Keyed {
         storage: &Files,
         keys,
@@ -42,7 +42,7 @@ fn check_with(keys: &OneKey, places: &[PathBuf]) -> Result<DamageReport, EngineE
 }
 
 /// Whether a restore takes the set, and gives all of it.
-fn restores(keys: &OneKey, places: &[PathBuf], tree: &Tree) -> Result<(), EngineError> {
+pub fn restores(keys: &OneKey, places: &[PathBuf], tree: &Tree) -> Result<(), EngineError> {
     let set = open_with(keys, places)?;
     let into = tempfile::tempdir().unwrap();
     bring_back(&set, &into.path().join("into"))?;

@@ -24,6 +24,7 @@ mod golden;
 mod golden_pages;
 mod growth;
 mod hostile;
+mod laid_encrypted;
 mod laid_out;
 mod layers;
 mod memory;

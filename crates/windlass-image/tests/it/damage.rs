@@ -3,6 +3,7 @@
 use windlass_engine::EngineError;
 use windlass_engine::media::{Codec, FileNo, FormatError};
 use windlass_image::{Image, ImageError};
+use windlass_testkit::heap::{HeapHook, heap_pages};
 
 use crate::support::*;
 
@@ -100,6 +101,25 @@ fn a_damaged_frame_fails_exactly_its_pages_and_is_named() {
                 matches!(source, FormatError::FrameChecksum { .. }),
                 "{text}"
             );
+        }
+    }
+}
+
+/// A mistake of the encoder that no proof has caught: the stored bytes are those that were written,
+/// and only the checksum of the pages themselves tells.
+#[test]
+fn pages_that_were_taken_apart_wrongly_are_damage_and_never_other_bytes() {
+    let tree = vec![
+        ("table".to_owned(), heap_pages(40, 1)),
+        ("other".to_owned(), text(300_000, 5)),
+    ];
+    for codec in [Codec::Lz4, Codec::Zstd(1)] {
+        let (_dir, image) = image_by(&tree, codec, (HeapHook::wrong(&[0]), false));
+        let failed = failing_pages(&image, &tree);
+        assert!(!failed.is_empty(), "{codec}");
+        for (file, offset, error) in failed {
+            assert_eq!(file, 0, "{offset}: {error}");
+            assert!(error.is_damage(), "{offset}: {error}");
         }
     }
 }

@@ -150,15 +150,25 @@ fn start(dir: &Path, setup: &Setup) -> BackupRun {
 
 /// Makes a set of a tree whose first file has the pages of a table, taken apart; opens it.
 pub fn image_of_pages(tree: &Tree, codec: Codec) -> (tempfile::TempDir, SetImage) {
+    image_by(tree, codec, (HeapHook::new(&[0]), true))
+}
+
+/// The same, by this hook, with a proof of each frame or without it.
+pub fn image_by(
+    tree: &Tree,
+    codec: Codec,
+    (hook, frame_proof): (HeapHook, bool),
+) -> (tempfile::TempDir, SetImage) {
     let dir = tempfile::tempdir().unwrap();
     let setup = runs::Setup {
         codec,
         page_frames: true,
+        frame_proof,
         ..runs::Setup::default()
     };
     let devices = runs::file_devices(dir.path(), &setup);
     let mut run = runs::begin(&setup, devices, &Cancel::new()).unwrap();
-    run.set_hook(Arc::new(HeapHook::new(&[0])));
+    run.set_hook(Arc::new(hook));
     for (index, (_, bytes)) in tree.iter().enumerate() {
         run.push(bytes_spec(index, bytes)).unwrap();
     }

@@ -150,3 +150,32 @@ fn a_backup_of_a_snapshot_takes_pages_apart() {
     let (code, dropped) = json(&["snapshot", "drop", &database, "before"]);
     assert_eq!(code, 0, "{dropped}");
 }
+
+#[test]
+fn lab_pages_says_what_each_relation_of_a_cluster_would_take() {
+    let place = Orders::start();
+    let database = place.server.conninfo();
+    let (code, found) = json(&["lab", "pages", &database]);
+    assert_eq!(code, 0, "{found}");
+    let relations = found["relations"].as_array().unwrap();
+    assert!(relations.len() >= 2, "{found}");
+    let said = text(&windlass(&["lab", "pages", &database]));
+    // The largest come first: the catalogs of a new cluster are small.
+    for (one, name) in relations.iter().zip(["orders", "orders_pkey"]) {
+        let path = format!("SELECT pg_relation_filepath('{name}')");
+        assert_eq!(one["path"], place.server.sql("postgres", &path), "{found}");
+        assert!(one["name"].as_str().unwrap().contains(name), "{one}");
+        assert!(said.contains(name), "{said}");
+        assert!(one["sample_bytes"].as_u64() > Some(1 << 20), "{one}");
+        let ways = one["ways"].as_array().unwrap();
+        assert_eq!(ways.len(), 2, "{one}");
+        for way in ways {
+            let stored = |what: &str| way[what]["stored_bytes"].as_u64().unwrap();
+            assert!(stored("apart") < stored("plain"), "{name}: {way}");
+        }
+    }
+    let (code, largest) = json(&["lab", "pages", &database, "--relations", "1"]);
+    assert_eq!(code, 0, "{largest}");
+    assert_eq!(largest["relations"].as_array().unwrap().len(), 1);
+    assert_eq!(largest["relations"][0]["path"], relations[0]["path"]);
+}

@@ -109,6 +109,13 @@ impl Progress {
         self.total_bytes.store(bytes, Ordering::Relaxed);
     }
 
+    /// Takes bytes that will not be done out of the total.
+    pub(crate) fn leave_out(&self, bytes: u64) {
+        let total = self.total_bytes.load(Ordering::Relaxed);
+        let less = bytes.min(total);
+        self.total_bytes.fetch_sub(less, Ordering::Relaxed);
+    }
+
     /// How many bytes there are to do; zero when not known. A run may turn out to have more to do
     /// than was foreseen, for example files that it read again. So the total is never less than
     /// what is done; a caller who compares the two asks for `done` first.

@@ -7,7 +7,8 @@
 //! The sets of a chain are read one after the other, the newest first. Each stripe is read once, in
 //! order, index block by index block, so memory does not grow with the set. Every byte of the data
 //! region is looked at: frames by their CRC, padding by being zero. Nothing is given to the target
-//! before its checksum was right.
+//! before its checksum was right. Frames that have only files that the target leaves out are not
+//! read: their pieces are entered as the index tells of them.
 //!
 //! Invariants
 //! - Every range of every file is written once: where layers overlap, only the highest is, and
@@ -272,7 +273,8 @@ impl<'a> RestoreRun<'a> {
             let place = self.before + readers.len();
             let pace = self.pace.map(|pace| pace.stream(place));
             let queue = ReadQueue::new(depth, ring, pace);
-            let reader = StripeReader::new((self.set, stripe), around, queue)?;
+            let mut reader = StripeReader::new((self.set, stripe), around, queue)?;
+            reader.left_out = self.target.left_out();
             let stored = stored.clone();
             readers.push(start(scope, StageName::Reader, move || {
                 crate::slice::shorten();

@@ -5,6 +5,8 @@ mod existing;
 mod last;
 mod layout;
 
+use std::collections::HashSet;
+
 use windlass_media::FileNo;
 
 use crate::error::EngineError;
@@ -22,6 +24,12 @@ pub trait Target: Sync {
     fn hole(&self, file: FileNo, offset: u64, bytes: u64) -> Result<(), EngineError>;
     /// Ends the restore: first everything becomes durable, then the last files get their names.
     fn finish(&self) -> Result<(), EngineError>;
+    /// The files of which nothing is taken, if there are any. Frames that have nothing else are not
+    /// read.
+    fn left_out(&self) -> Option<&HashSet<FileNo>> {
+        None
+    }
+
     /// False when nothing is kept (verification).
     fn keeps(&self) -> bool {
         true

@@ -170,11 +170,10 @@ impl RestorePlan {
 
     /// The layout for the engine's restore.
     pub fn layout(&self, mut files: FileTable) -> TargetLayout {
-        self.left_out.take_out(&mut files);
-        let mut replace = match self.is_mapped() || !self.left_out.is_empty() {
-            true => self.rewrite(&mut files),
-            false => Vec::new(),
-        };
+        let left_out = self.left_out.take_out(&mut files);
+        let is_edited = self.is_mapped() || !self.left_out.is_empty();
+        let rewritten = is_edited.then(|| self.rewrite(&mut files));
+        let mut replace = rewritten.unwrap_or_default();
         let mut append = Vec::new();
         let mut block = outgoing::block(&self.facts, self.keep);
         if let Some(recovery) = &self.recovery {
@@ -205,6 +204,7 @@ impl RestorePlan {
             replace,
             append,
             files,
+            left_out,
         }
     }
 

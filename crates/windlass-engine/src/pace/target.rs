@@ -1,5 +1,7 @@
 //! A restore's target with a pace.
 
+use std::collections::HashSet;
+
 use windlass_media::FileNo;
 
 use super::{Paced, PacedStream};
@@ -27,6 +29,10 @@ impl Target for PacedTarget<'_> {
 
     fn hole(&self, file: FileNo, offset: u64, bytes: u64) -> Result<(), EngineError> {
         self.inner.hole(file, offset, bytes)
+    }
+
+    fn left_out(&self) -> Option<&HashSet<FileNo>> {
+        self.inner.left_out()
     }
 
     fn finish(&self) -> Result<(), EngineError> {

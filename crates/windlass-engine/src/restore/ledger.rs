@@ -253,6 +253,12 @@ impl LinkLedger<'_> {
         Ok((heir.file, visible))
     }
 
+    /// The file of the newest set to which the bytes of a file go, if they go anywhere.
+    pub(super) fn heir(&self, file: FileNo) -> Option<FileNo> {
+        let (heir, _) = self.ledger.lineage.heir(self.link, file)?;
+        Some(heir)
+    }
+
     /// Refuses a piece that no writer of its own set makes.
     fn check_piece(&self, piece: &PieceEntry) -> Result<(), EngineError> {
         let link = &self.ledger.links[self.link];

@@ -1,11 +1,12 @@
 //! The readers of a restore: each reads one stripe, in order, as many transfers ahead as the pool
-//! has buffers for it.
+//! has buffers for it. Frames of which the target takes nothing are passed over.
 
+use std::collections::HashSet;
 use std::time::Instant;
 
 use crossbeam_channel::Sender;
 use hdrhistogram::Histogram;
-use windlass_media::{FormatError, IndexBlock, Structure, fitted};
+use windlass_media::{FileNo, FormatError, FrameEntry, IndexBlock, PieceEntry, Structure, fitted};
 
 use super::faults::Faults;
 use super::ledger::LinkLedger;
@@ -26,6 +27,8 @@ pub(super) struct StripeReader<'a> {
     shared: &'a Shared,
     ledger: LinkLedger<'a>,
     faults: &'a dyn Faults,
+    /// Files of the newest set of which the target takes nothing.
+    pub(super) left_out: Option<&'a HashSet<FileNo>>,
     queue: ReadQueue,
     reading: Vec<(u64, Plan)>,
     token: u64,
@@ -48,6 +51,7 @@ impl<'a> StripeReader<'a> {
             shared,
             ledger,
             faults,
+            left_out: None,
             queue,
             reading,
             token,
@@ -84,7 +88,11 @@ impl<'a> StripeReader<'a> {
             };
             tally.add(&block);
             self.bytes += u64::from(entry.bytes);
-            for plan in plans(&block, capacity) {
+            let (plans, left) = plans(&block, capacity, |pieces| self.is_taken(pieces));
+            for (frame, pieces) in left {
+                self.leave_out(frame, pieces)?;
+            }
+            for plan in plans {
                 self.shared.check()?;
                 self.one(plan, stored, rate)?;
             }
@@ -94,6 +102,31 @@ impl<'a> StripeReader<'a> {
         }
         self.faults.pass(tally.check(self.set, self.stripe))?;
         Ok(self)
+    }
+
+    /// Whether the target takes anything of a frame with these pieces.
+    fn is_taken(&self, pieces: &[PieceEntry]) -> bool {
+        let Some(left_out) = self.left_out else {
+            return true;
+        };
+        // Pieces that go nowhere are read as ever.
+        let is_left = |piece: &PieceEntry| {
+            let heir = self.ledger.heir(piece.file);
+            heir.is_some_and(|file| left_out.contains(&file))
+        };
+        pieces.is_empty() || !pieces.iter().all(is_left)
+    }
+
+    /// Enters the pieces of a frame that is not read, as if they had come.
+    fn leave_out(&self, frame: &FrameEntry, pieces: &[PieceEntry]) -> Result<(), EngineError> {
+        let progress = &self.shared.progress;
+        for piece in pieces {
+            if let Err(error) = self.ledger.enter(piece, &progress.reader) {
+                self.faults.whole(error)?;
+            }
+        }
+        progress.leave_out(u64::from(frame.raw_bytes));
+        Ok(())
     }
 
     /// Starts the read of one plan, after making room for it.
@@ -249,20 +282,34 @@ impl<'a> StripeReader<'a> {
     }
 }
 
-/// Cuts a region into reads that fit a buffer. Every byte of the region is in exactly one read.
-fn plans(block: &IndexBlock, capacity: usize) -> Vec<Plan> {
+/// A frame with its pieces.
+type FrameOf<'b> = (&'b FrameEntry, &'b [PieceEntry]);
+
+/// Cuts a region into reads that fit a buffer. Every byte of the region is in exactly one read, but
+/// for frames of which nothing is taken, and the padding behind them. Returns these frames, too.
+fn plans(
+    block: &IndexBlock,
+    capacity: usize,
+    is_taken: impl Fn(&[PieceEntry]) -> bool,
+) -> (Vec<Plan>, Vec<FrameOf<'_>>) {
     let limit = (capacity - DIRECT_ALIGNMENT) as u64;
     let region_end = block.region_offset + block.region_bytes;
-    let mut plans: Vec<Plan> = Vec::new();
+    let (mut plans, mut left) = (Vec::new(), Vec::new());
     let mut open: Option<Plan> = None;
+    let mut next_start = block.region_offset;
     let mut frames = block.iter().peekable();
     while let Some((frame, pieces)) = frames.next() {
         // The padding after a frame belongs to the same read.
         let end = frames.peek().map_or(region_end, |(next, _)| next.offset);
+        let start = std::mem::replace(&mut next_start, end);
+        if !is_taken(pieces) {
+            plans.extend(open.take());
+            left.push((frame, pieces));
+            continue;
+        }
         if let Some(plan) = open.take_if(|plan| end - plan.start > limit) {
             plans.push(plan);
         }
-        let start = plans.last().map_or(block.region_offset, |last| last.end);
         let plan = open.get_or_insert_with(|| Plan {
             read_offset: start & !(DIRECT_ALIGNMENT as u64 - 1),
             start,
@@ -277,5 +324,5 @@ fn plans(block: &IndexBlock, capacity: usize) -> Vec<Plan> {
         });
     }
     plans.extend(open);
-    plans
+    (plans, left)
 }

@@ -7,7 +7,7 @@
 //! - A file flagged `last` (pg_control) has a temporary name until everything else is durable.
 //! - Modes are set explicitly, whatever the umask.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -413,6 +413,10 @@ impl Target for DirectoryTarget {
             }
             _ => Ok(()),
         }
+    }
+
+    fn left_out(&self) -> Option<&HashSet<FileNo>> {
+        Some(&self.layout.left_out).filter(|files| !files.is_empty())
     }
 
     fn finish(&self) -> Result<(), EngineError> {

@@ -1,5 +1,6 @@
 //! Where the files of a set go: the root, mounts beside it, and what differs from the set.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -20,6 +21,9 @@ pub struct TargetLayout {
     pub append: Vec<(FileNo, Vec<u8>)>,
     /// The files, as the set lists them, or edited (link targets, lengths of replaced files).
     pub files: FileTable,
+    /// Files of the set of which nothing is wanted. `files` has none with these numbers, and what
+    /// the set has of them is not read.
+    pub left_out: HashSet<FileNo>,
 }
 
 impl TargetLayout {

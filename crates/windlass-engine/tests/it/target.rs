@@ -2,9 +2,10 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 
-use windlass_engine::media::{FileNo, FileTable};
-use windlass_engine::{DirectoryTarget, EngineError, Target, TargetLayout};
+use windlass_engine::media::{Codec, FileNo, FileTable};
+use windlass_engine::{Cancel, DirectoryTarget, EngineError, Target, TargetLayout, restore};
 
 use crate::support::*;
 
@@ -67,6 +68,46 @@ fn what_is_appended_stands_behind_the_bytes_of_the_set() {
         let path = root.join(name);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o400);
+    }
+}
+
+/// The large file is left out, as a restore of a part does it: it has another number in the target.
+#[test]
+fn what_a_target_leaves_out_is_not_read_and_all_else_comes_back() {
+    let mut random = Random::new(3);
+    let tree: Tree = vec![
+        ("first".into(), random.noise(400_000)),
+        ("large".into(), random.noise(3_000_000)),
+        ("last".into(), random.noise(400_000)),
+    ];
+    for stripes in [1, 2] {
+        let dir = tempfile::tempdir().unwrap();
+        let places = make_set(&tree, dir.path(), &Setup::small(stripes, Codec::None));
+        let set = open(&places).unwrap();
+        let whole = bring_back(&set, &dir.path().join("whole")).unwrap();
+        let mut files = set.description().files.clone();
+        let mut entries = files.0.iter_mut();
+        let large = entries.find(|entry| entry.path == b"large").unwrap();
+        let number = std::mem::replace(&mut large.file, FileNo(9));
+        let root = dir.path().join("part");
+        let target = DirectoryTarget::create(TargetLayout {
+            root: root.clone(),
+            files,
+            left_out: [number].into(),
+            ..TargetLayout::default()
+        });
+        let (target, options) = (target.unwrap(), restore_options().fit(&set).unwrap());
+        let part = restore(&set, &target, &options, &Arc::default(), &Cancel::new());
+        let (part, whole) = (part.unwrap().bytes_read, whole.bytes_read);
+        assert!(part * 3 < whole, "{part} of {whole} bytes were read");
+        for (name, bytes) in &tree {
+            let found = std::fs::read(root.join(name)).unwrap();
+            let is_right = match name.as_str() {
+                "large" => found == vec![0; bytes.len()],
+                _ => &found == bytes,
+            };
+            assert!(is_right, "{name}");
+        }
     }
 }
 

@@ -11,7 +11,7 @@
 //! Invariant: what initdb makes is always restored, and so are the catalogs that all databases
 //! share.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use windlass_media::{FileEntry, FileKind, FileNo, FileTable, crc32c_zeros_after};
 
@@ -81,16 +81,20 @@ impl LeftOut {
     }
 
     /// Gives the files that are left out other numbers, so that nothing of the set goes into them.
-    pub(super) fn take_out(&self, files: &mut FileTable) {
+    /// Returns the numbers that they have in the set.
+    pub(super) fn take_out(&self, files: &mut FileTable) -> HashSet<FileNo> {
+        let mut numbers = HashSet::new();
         let last = files.0.iter().map(|entry| entry.file.0).max();
         let mut next = last.unwrap_or_default();
         let left = files.0.iter_mut().filter(|entry| self.is_left_out(entry));
         for entry in left {
             next = next.saturating_add(1);
+            numbers.insert(entry.file);
             entry.file = FileNo(next);
             entry.crc32c = !crc32c_zeros_after(u32::MAX, entry.bytes);
             entry.flags.crc_known = true;
         }
+        numbers
     }
 
     fn is_left_out(&self, entry: &FileEntry) -> bool {

@@ -3,17 +3,23 @@
 use std::process::Output;
 
 use windlass_testkit::bucket::{ACCESS_KEY, BUCKET, S3Server, SECRET_KEY};
+use windlass_testkit::evil::Proxy;
 use windlass_testkit::postgres::PrivateCluster;
 
 use crate::support::*;
 
 /// Runs a command that must succeed, with the keys in its environment. Returns what it printed.
 fn done(server: &S3Server, words: &[&str]) -> String {
+    done_at(server.endpoint(), words)
+}
+
+/// The same, by way of this address.
+fn done_at(endpoint: String, words: &[&str]) -> String {
     let output: Output = command()
         .args(words)
         .env("AWS_ACCESS_KEY_ID", ACCESS_KEY)
         .env("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
-        .env("AWS_ENDPOINT_URL", server.endpoint())
+        .env("AWS_ENDPOINT_URL", endpoint)
         .output()
         .unwrap();
     assert_eq!(
@@ -59,4 +65,48 @@ fn a_cluster_in_buckets_and_directories_is_restored_and_goes_on_with_its_log() {
     };
     restored(&["--set", "latest"], "set", "15000");
     restored(&["--log-from", &disk], "log", "10000");
+}
+
+/// What comes from the bucket follows what is asked for.
+#[test]
+fn a_part_of_a_cluster_in_a_bucket_costs_what_it_reads() {
+    let place = Place::new();
+    let server = S3Server::start();
+    let proxy = Proxy::start(server.port);
+    let bucket = format!("s3://{BUCKET}/pg/parts");
+    for name in ["large", "small"] {
+        place.sql(&format!("CREATE DATABASE {name}"));
+    }
+    // No codec makes much less of these.
+    let rows = |count: u32| {
+        format!(
+            "CREATE TABLE t AS SELECT i, md5(i::text) || md5((-i)::text) AS v \
+             FROM generate_series(1, {count}) i"
+        )
+    };
+    place.server.sql("large", &rows(300_000));
+    place.server.sql("small", &rows(500));
+    let path = "SELECT pg_relation_filepath('t')";
+    let path = place.server.sql("small", path);
+    let database = place.server.conninfo();
+    done(&server, &["backup", &database, "--to", &bucket]);
+    let cost = |words: &[&str]| {
+        proxy.reset();
+        done_at(proxy.endpoint(), words);
+        let received = proxy.seen().iter().map(|one| one.received).sum::<u64>();
+        (received, words.join(" "))
+    };
+    let (whole, part) = (place.arg("whole"), place.arg("part"));
+    let (all, _) = cost(&["restore", &bucket, "--into", &whole]);
+    let into = place.arg("files");
+    let extract = ["extract", &bucket, &path, "--into", &into];
+    let restore = ["restore", &bucket, "--into", &part];
+    let only = ["--only-database", "small"];
+    for words in [extract.to_vec(), [&restore[..], &only].concat()] {
+        let (received, what) = cost(&words);
+        assert!(received * 2 < all, "{what}: {received} of {all} bytes");
+    }
+    let restored = PrivateCluster::adopt(part.as_ref(), place.server.bin());
+    assert_eq!(restored.sql("small", "SELECT count(*) FROM t"), "500");
+    assert!(place.path("files").join(&path).exists());
 }

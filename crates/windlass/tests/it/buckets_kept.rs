@@ -108,6 +108,33 @@ fn a_repository_may_lie_in_a_bucket() {
     assert!(said.contains("s3://shop/main can be written to"), "{said}");
 }
 
+/// A damaged object is found, and nothing that is asked of it is proven.
+#[test]
+fn a_set_in_a_bucket_is_proven_by_a_drill() {
+    let shop = Shop::new();
+    let (database, night) = (shop.database(300), place("night"));
+    shop.done(&["backup", &database, "--to", &night]);
+    let count = ["--query", "select count(*), max(id) from item"];
+    let drill = |expected: &str, code: i32| {
+        let words = [&["drill", &night][..], &count, &["--expect", expected]];
+        shop.ends(&words.concat(), code)
+    };
+    let said = drill("300|300", 0);
+    assert!(said.contains("first answer after"), "{said}");
+    let said = drill("301|300", 1);
+    assert!(said.contains("was expected"), "{said}");
+    let keys = shop.server.keys().into_iter();
+    let data = keys.filter(|key| key.ends_with(".data"));
+    for key in data {
+        let object = shop.server.objects().join(key);
+        let mut bytes = read(&object).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle..middle + 20_000].fill(0x55);
+        write(&object, bytes).unwrap();
+    }
+    drill("300|300", 4);
+}
+
 #[test]
 fn a_set_in_a_bucket_can_be_held() {
     let shop = Shop::new();

@@ -277,7 +277,10 @@ pub(crate) fn foretell(
 ) -> Option<Prediction> {
     let description = set.description();
     let codec = description.facts.options["compress"].as_str()?;
-    let bytes: u64 = description.files.0.iter().map(|file| file.bytes).sum();
+    let whole: u64 = description.files.0.iter().map(|file| file.bytes).sum();
+    // What is left out is not read either.
+    let left_out = left_out(request, set).ok()?;
+    let bytes = whole.saturating_sub(left_out.bytes(&description.files));
     let ends = Ends {
         database: places,
         stripes: set.stripes().iter().map(OpenStripe::location).collect(),
@@ -288,7 +291,7 @@ pub(crate) fn foretell(
         bytes,
         files: set.stripes().len(),
         codec: compression::parse_codec(codec).ok()?,
-        ratio: to_f64(bytes) / to_f64(set.chain_bytes()).max(1.0),
+        ratio: to_f64(whole) / to_f64(set.chain_bytes()).max(1.0),
         speeds,
         request: request.settings.buffers.clone(),
         rates: (request.max_rate, None),

@@ -158,6 +158,33 @@ fn one_database_comes_back_with_its_log_and_the_others_take_no_room() {
     assert_eq!(server.sql("crm", "SELECT 1"), "1");
 }
 
+/// What is left out is not read, so a restore of a part is not foretold to take as long.
+#[test]
+fn a_part_is_foretold_to_take_less_time_than_the_whole() {
+    let place = Place::new(&[]);
+    let (sets, into) = (place.path("sets"), place.path("into"));
+    let slow = ["source=rate:200MB/s", "target=rate:1MB/s"];
+    let maps = ["fast", "slow"].map(|space| {
+        let moved = place.path(&format!("moved-{space}"));
+        format!("{}={moved}", place.path(space))
+    });
+    let predicted = |only: &[&str]| {
+        let mut words = vec!["restore", &sets, "--into", &into, "--dry-run"];
+        slow.iter().for_each(|end| words.extend(["--emulate", end]));
+        for map in &maps {
+            words.extend(["--tablespace-map", map]);
+        }
+        words.extend(only);
+        let (code, document) = json(&words);
+        assert_eq!(code, 0, "{document}");
+        let seconds = document["prediction"]["seconds"].as_f64();
+        seconds.unwrap_or_else(|| panic!("{document}"))
+    };
+    let (whole, part) = (predicted(&[]), predicted(&["--only-database", "shop"]));
+    assert!(part < 0.8 * whole, "{part} of {whole}");
+    assert!(!Path::new(&into).exists());
+}
+
 #[test]
 fn one_tablespace_comes_back_and_bad_words_are_refused() {
     let place = Place::new(&["--data-checksums"]);

@@ -317,3 +317,60 @@ fn what_a_minimal_log_leaves_out_is_in_files_that_are_whole() {
     let held = fixture.mark("one");
     fixture.judge("one", "one", &held);
 }
+
+/// Makes a table whose file has the number of one that is gone. A server gives a number again when
+/// it has given all, and when it is told to, as by those who take databases over to a new version.
+fn make_under_number(fixture: &mut Fixture, number: &str) {
+    fixture.source.stop("fast");
+    let mut told = PrivateCluster::adopt_stopped(fixture.source.data(), fixture.source.bin());
+    told.option("-b");
+    told.run();
+    let numbers = [
+        ("pg_type_oid", "60001"),
+        ("array_pg_type_oid", "60002"),
+        ("heap_pg_class_oid", "60003"),
+        ("heap_relfilenode", number),
+    ];
+    let set = |(of, number): (&str, &str)| {
+        format!("SELECT pg_catalog.binary_upgrade_set_next_{of}('{number}'::oid); ")
+    };
+    let sql = numbers.map(set).concat() + "CREATE TABLE again (i int)";
+    told.sql("postgres", &sql);
+    told.stop("fast");
+    drop(told);
+    fixture.source.run();
+}
+
+fn chain_over_a_number_that_is_used_again(mut fixture: Fixture) {
+    let rows = "CREATE TABLE old AS SELECT i, 'old' AS x FROM generate_series(1, 20000) i";
+    fixture.source.sql("postgres", rows);
+    fixture.source.sql("postgres", "VACUUM old");
+    let number = fixture
+        .source
+        .sql("postgres", "SELECT pg_relation_filenode('old')");
+    fixture.back_up("full", None);
+    fixture.source.sql("postgres", "DROP TABLE old");
+    fixture.source.sql("postgres", "CHECKPOINT");
+    make_under_number(&mut fixture, &number);
+    let source = &fixture.source;
+    let found = source.sql("postgres", "SELECT pg_relation_filenode('again')");
+    assert_eq!(found, number);
+    // It is shorter, and has no other forks.
+    let insert = "INSERT INTO again SELECT generate_series(1, 5000)";
+    source.sql("postgres", insert);
+    source.sql("postgres", "CHECKPOINT");
+    link(&fixture, source, ("one", Incr, "full")).unwrap();
+    judge(&fixture, source, "one", &[]);
+}
+
+#[test]
+fn a_table_with_the_number_of_one_that_is_gone_has_nothing_of_it_by_summaries() {
+    chain_over_a_number_that_is_used_again(Fixture::summarizing(18, &[]));
+}
+
+#[test]
+fn a_table_with_the_number_of_one_that_is_gone_has_nothing_of_it_by_pages() {
+    let bin = Path::new(DEFAULT_BIN);
+    let fixture = Fixture::new(bin, &["--data-checksums"], &[]);
+    chain_over_a_number_that_is_used_again(fixture);
+}

@@ -23,6 +23,10 @@ mod names;
 mod world;
 mod writers;
 
+mod crc {
+    pub(crate) use windlass_layout::crc32c;
+}
+
 mod map {
     pub(crate) use windlass_layout::{MapCell, Slot};
 }

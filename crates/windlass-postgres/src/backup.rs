@@ -339,8 +339,8 @@ impl Backup<'_> {
 type LogPin = Result<Option<Session>, String>;
 
 /// Starts a backup on the server, and pins the log at the same time, because the slot and the
-/// checkpoint each wait for the disk. Calls `started` when the checkpoint is done. Returns where the
-/// log begins, and who pins it.
+/// checkpoint each wait for the disk. Calls `started` when the checkpoint is done. Returns where
+/// the log begins, and who pins it.
 ///
 /// Without a slot the backup may still succeed (with wal_keep_size, or because it is quick enough).
 /// Whoever reads the log checks each segment to find out.

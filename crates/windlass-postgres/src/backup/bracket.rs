@@ -99,8 +99,8 @@ pub struct BracketSegment<'a> {
 impl Cluster {
     /// Begins a window. It waits for a checkpoint, which is made at once if it is `fast`, and else
     /// spares the disks. The session is closed with the window's end; whoever asks the cluster
-    /// meanwhile or afterwards opens another one. What it does is a phase each, and the wait for the
-    /// server's checkpoint is one of its own.
+    /// meanwhile or afterwards opens another one. What it does is a phase each, and the wait for
+    /// the server's checkpoint is one of its own.
     pub fn begin_bracket(
         &mut self,
         (label, fast): (&str, bool),

@@ -23,8 +23,9 @@ pub fn hint(error: &ObjectError) -> &'static str {
         }
         _ => match error.fault() {
             Some(Fault::Denied) => {
-                "Are the keys right, and do they allow this? They come from AWS_ACCESS_KEY_ID and \
-                 the like, or from the file that credentials-file names below [object]."
+                "Are the keys right, and do they allow this? They come from AWS_ACCESS_KEY_ID, \
+                 GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY and the like, or from \
+                 the file that credentials-file names below [object]."
             }
             Some(Fault::NoBucket) => {
                 "Does the bucket exist, with this name and on this server? Windlass makes no \

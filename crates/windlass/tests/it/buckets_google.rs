@@ -15,10 +15,6 @@ use windlass_testkit::google::{BUCKET, GoogleStub};
 use crate::buckets::sqlite;
 use crate::run::{command, text};
 
-/// A service account without a key: the stub takes any token, as emulators do.
-const ACCOUNT: &str = r#"{"private_key": "none", "private_key_id": "none",
-    "client_email": "test@example.com", "disable_oauth": true}"#;
-
 /// A stub with a bucket, a proxy in front of it, and a database.
 struct Shop {
     stub: GoogleStub,
@@ -36,12 +32,9 @@ impl Shop {
             proxy,
             directory,
         };
-        write(shop.path("account.json"), ACCOUNT).unwrap();
         let text = format!(
-            "[object]\nendpoint = {:?}\ncredentials-file = {:?}\npart-size = \"5MiB\"\n\
-             deadline = \"60s\"\n",
+            "[object]\nendpoint = {:?}\npart-size = \"5MiB\"\ndeadline = \"60s\"\n",
             shop.proxy.endpoint(),
-            shop.word("account.json"),
         );
         write(shop.path("windlass.toml"), text).unwrap();
         shop
@@ -79,6 +72,8 @@ impl Shop {
                 command.env_remove(&name);
             }
         }
+        // The stub takes any token, and refuses who has none.
+        command.env("GOOGLE_BEARER_TOKEN", "of a test");
         command
     }
 

@@ -45,7 +45,7 @@ pub enum Notice<'a> {
     SnapshotRemoved(&'a Path),
     /// A database is not there, and its snapshots are.
     DatabaseGone(&'a Path),
-    /// A revert of a cluster was cut off. It is finished or undone now.
+    /// A revert or an undo of a cluster was cut off. It is finished or undone now.
     RevertSettled {
         /// What became of it.
         settled: Settled,

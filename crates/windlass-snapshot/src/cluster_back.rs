@@ -53,13 +53,13 @@ const STANDBY: &str = "standby.signal";
 /// A server with this file is to become another state by itself. A revert makes one of its own.
 const RECOVERY: &str = "recovery.signal";
 
-/// What became of a revert that was cut off.
+/// What became of a revert, or of an undo, that was cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settled {
-    /// The cluster is as it was before.
-    Undone,
-    /// The cluster went back.
-    Finished,
+pub struct Settled {
+    /// Whether it was an undo.
+    pub is_undo: bool,
+    /// Whether the cluster went back. If not, it is as it was before.
+    pub is_finished: bool,
 }
 
 /// A cluster that goes back, with its server.
@@ -87,6 +87,11 @@ impl ClusterBack {
     pub fn is_cut_off(data: &Path) -> bool {
         let found = data.join(CONTROL_ASIDE).symlink_metadata();
         !found.is_err_and(|error| durable::is_absent(&error))
+    }
+
+    /// Whether what was cut off is an undo, and not a revert to a snapshot.
+    pub fn is_undo(data: &Path) -> bool {
+        settling::is_undo(data)
     }
 
     /// The data directory whose pg_control this is, if a revert that was cut off took it aside.
@@ -165,7 +170,9 @@ impl ClusterBack {
             return went;
         }
         let left = match (Self::is_cut_off(&self.data), &went) {
-            (true, _) => Left::CutOff,
+            (true, _) => Left::CutOff {
+                is_undo: Self::is_undo(&self.data),
+            },
             (false, Ok(_)) => Left::Back,
             (false, Err(_)) => Left::AsBefore,
         };
@@ -207,6 +214,7 @@ impl ClusterBack {
         let then = target.check(&control)?;
         self.check_hook(snapshot, &control)?;
         let (at, aside) = (self.control(), self.data.join(CONTROL_ASIDE));
+        settling::note_undo(&self.data, back)?;
         durable::rename(&at, &aside).doing("rename", &at)?;
         let pending = snapshot.path().join(kept::PENDING);
         let written = self.write((&control, then), &pending, target, (progress, cancel));

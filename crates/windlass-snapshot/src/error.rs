@@ -433,7 +433,10 @@ pub enum Left {
     /// As it was to become.
     Back,
     /// The revert is to be finished or undone.
-    CutOff,
+    CutOff {
+        /// Whether it is an undo.
+        is_undo: bool,
+    },
 }
 
 impl std::fmt::Display for Left {
@@ -441,7 +444,8 @@ impl std::fmt::Display for Left {
         out.write_str(match self {
             Self::AsBefore => "the cluster is as it was before",
             Self::Back => "the cluster went back",
-            Self::CutOff => "the revert was cut off",
+            Self::CutOff { is_undo: false } => "the revert was cut off",
+            Self::CutOff { is_undo: true } => "the undo was cut off",
         })
     }
 }

@@ -427,14 +427,21 @@ fn recording(notice: &Notice<'_>) {
     }
 }
 
-/// What became of a revert that was cut off.
+/// What became of a revert, or of an undo, that was cut off.
 fn settled_words(settled: Settled, data: &Path, start: Option<&str>) -> String {
-    let what = match settled {
-        Settled::Undone => "undid a revert that was cut off: the cluster is as it was before",
-        Settled::Finished => "finished a revert that was cut off",
+    let what = match settled.is_undo {
+        true => "an undo",
+        false => "a revert",
+    };
+    let (done, now) = match settled.is_finished {
+        true => ("finished", ""),
+        false => ("undid", ": the cluster is as it was before"),
     };
     let next = start.map_or(String::new(), |start| {
         format!("; start the server: {start}")
     });
-    format!("{what}, in {}{next}", data.display())
+    format!(
+        "{done} {what} that was cut off{now}, in {}{next}",
+        data.display()
+    )
 }

@@ -16,11 +16,15 @@ use crate::error::{Doing, SnapshotError};
 use crate::hook::{self, Keeper};
 use crate::overwritten;
 use crate::place::{Entry, Place};
+use crate::revert::Back;
 
 /// Says that a revert overwrites the cluster, and where it keeps what was there. It comes before
 /// the first page is overwritten, and goes when what was kept is not needed any more. Its name
 /// begins as that of pg_control, so no revert takes it for a file of the cluster.
 const OVERWRITES: &str = "global/pg_control.windlass-revert-overwrites";
+/// Says that what is under way is an undo. It comes before pg_control goes aside, and goes after it
+/// is back. Without that it means nothing.
+const UNDOES: &str = "global/pg_control.windlass-revert-undoes";
 /// No path is longer.
 const PATH_BYTES_MAX: u64 = 4096;
 
@@ -33,15 +37,22 @@ impl ClusterBack {
             pending
                 .iter()
                 .try_for_each(|path| overwritten::discard(path))?;
-            forget_overwriting(&self.data)?;
+            forget(&self.data, OVERWRITES)?;
+            forget(&self.data, UNDOES)?;
             return Ok(None);
         }
+        let is_undo = is_undo(&self.data);
         let pending = chosen(&self.data, pending)?;
         let pending = pending.as_deref();
-        match self.control().exists() {
-            true => self.finish(pending).map(|()| Some(Settled::Finished)),
-            false => self.roll_back(pending).map(|()| Some(Settled::Undone)),
+        let is_finished = self.control().exists();
+        match is_finished {
+            true => self.finish(pending)?,
+            false => self.roll_back(pending)?,
         }
+        Ok(Some(Settled {
+            is_undo,
+            is_finished,
+        }))
     }
 
     /// Recovers, and makes what was overwritten the undo of its snapshot.
@@ -57,12 +68,14 @@ impl ClusterBack {
             log::forget_summaries(pending)?;
             tree::sync_all(&self.data)?;
             // Killed here, this begins again. Behind the next line it would find nothing kept.
-            forget_overwriting(&self.data)?;
+            forget(&self.data, OVERWRITES)?;
             kept::finish(pending)?;
         }
         let aside = self.data.join(CONTROL_ASIDE);
         std::fs::remove_file(&aside).doing("remove", &aside)?;
-        durable::sync_parent(&aside).doing("sync the directory of", &aside)
+        durable::sync_parent(&aside).doing("sync the directory of", &aside)?;
+        forget_undo(&self.data);
+        Ok(())
     }
 
     /// Whether the server has recovered. pg_control of a target is that of no clean shutdown, or
@@ -108,7 +121,7 @@ impl ClusterBack {
                 }
                 self.server.end_recovery()?;
                 tree::sync_all(&self.data)?;
-                forget_overwriting(&self.data)?;
+                forget(&self.data, OVERWRITES)?;
             }
             match Keeper::open(&self.data)? {
                 Some(keeper) => keeper.note_control(&bytes)?,
@@ -118,7 +131,9 @@ impl ClusterBack {
             }
         }
         pending.map_or(Ok(()), overwritten::discard)?;
-        durable::rename(&aside, &at).doing("rename", &aside)
+        durable::rename(&aside, &at).doing("rename", &aside)?;
+        forget_undo(&self.data);
+        Ok(())
     }
 }
 
@@ -129,19 +144,35 @@ pub(super) fn note_overwriting(data: &Path, pending: &Path) -> Result<(), Snapsh
     durable::write(&path, bytes, PRIVATE_MODE).doing("write", &path)
 }
 
-fn forget_overwriting(data: &Path) -> Result<(), SnapshotError> {
-    if !is_overwriting(data)? {
+/// Notes that what begins now is an undo, if it is one. An earlier note is gone by now.
+pub(super) fn note_undo(data: &Path, back: Back) -> Result<(), SnapshotError> {
+    if back.state().is_none() {
         return Ok(());
     }
-    let path = data.join(OVERWRITES);
-    std::fs::remove_file(&path).doing("remove", &path)?;
-    durable::sync_parent(&path).doing("sync the directory of", &path)
+    let path = data.join(UNDOES);
+    durable::write(&path, b"", PRIVATE_MODE).doing("write", &path)
 }
 
-fn is_overwriting(data: &Path) -> Result<bool, SnapshotError> {
-    let path = data.join(OVERWRITES);
-    let found = durable::if_there(path.symlink_metadata());
-    Ok(found.doing("inspect", &path)?.is_some())
+/// Whether what is under way, or was cut off, is an undo.
+pub(super) fn is_undo(data: &Path) -> bool {
+    data.join(UNDOES).exists()
+}
+
+/// Removes the note of an undo that has ended. What stays of it, the next revert removes before it
+/// begins.
+fn forget_undo(data: &Path) {
+    forget(data, UNDOES).unwrap_or_default();
+}
+
+/// Removes a note.
+fn forget(data: &Path, note: &str) -> Result<(), SnapshotError> {
+    let path = data.join(note);
+    let found = durable::if_there(path.symlink_metadata()).doing("inspect", &path)?;
+    if found.is_none() {
+        return Ok(());
+    }
+    std::fs::remove_file(&path).doing("remove", &path)?;
+    durable::sync_parent(&path).doing("sync the directory of", &path)
 }
 
 /// Fails if the cluster was overwritten and what was there is not found: the directory that has it
@@ -227,6 +258,7 @@ fn pending_of(place: &Place, is_cut_off: bool) -> Result<Vec<PathBuf>, SnapshotE
 mod tests {
     use super::*;
     use crate::directory::Locked;
+    use crate::overwritten::UndoNumber;
     use crate::record::tests::record;
 
     /// A revert that seems to have kept nothing has changed nothing: pg_control would get its name
@@ -314,8 +346,23 @@ mod tests {
         let error = check_kept(data, false).unwrap_err();
         let is_named = matches!(&error, SnapshotError::KeptElsewhere { path } if path == pending);
         assert!(is_named, "{error}");
-        forget_overwriting(data).unwrap();
+        forget(data, OVERWRITES).unwrap();
         check_kept(data, false).unwrap();
-        forget_overwriting(data).unwrap();
+        forget(data, OVERWRITES).unwrap();
+    }
+
+    /// Whoever settles it says which of both was cut off, whatever had been kept by then.
+    #[test]
+    fn an_undo_is_told_from_a_revert_while_it_is_under_way() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path();
+        std::fs::create_dir(data.join("global")).unwrap();
+        note_undo(data, Back::ToSnapshot).unwrap();
+        assert!(!is_undo(data));
+        note_undo(data, Back::ToState(UndoNumber(3))).unwrap();
+        assert!(is_undo(data));
+        forget_undo(data);
+        assert!(!is_undo(data));
+        forget_undo(data);
     }
 }

@@ -36,10 +36,14 @@ pub fn postgres(error: &PostgresError) -> Option<String> {
     }
 }
 
-/// What to do about a cluster whose revert was cut off.
+/// What to do about a cluster whose revert or undo was cut off.
 fn cut_off(data: &Path) -> String {
+    let what = match ClusterBack::is_undo(data) {
+        true => "An undo",
+        false => "A revert",
+    };
     format!(
-        "A revert of this cluster was cut off. `windlass snapshot list {}` finishes or undoes it.",
+        "{what} of this cluster was cut off. `windlass snapshot list {}` finishes or undoes it.",
         data.display()
     )
 }

@@ -154,9 +154,9 @@ fn stopped(error: &SnapshotError) -> Option<String> {
     };
     let start = as_typed(start);
     let next = match left {
-        Left::CutOff => format!(
-            "Type `windlass snapshot list {}`, which finishes or undoes the revert, and then start \
-             the server: {start}",
+        Left::CutOff { .. } => format!(
+            "Type `windlass snapshot list {}`, which finishes or undoes what was cut off, and then \
+             start the server: {start}",
             path.display()
         ),
         _ => format!("Start the server: {start}"),

@@ -147,7 +147,8 @@ fn a_revert_to_a_clone_that_is_killed_is_finished_or_undone() {
     a_killed_revert_is_settled(&making, "clone", &kills);
 }
 
-/// An undo overwrites as a revert does, and what it brings back has to stay until it is done.
+/// An undo overwrites as a revert does, and what it brings back has to stay until it is done. What
+/// settles it calls it an undo, also if no record of what it kept says so yet.
 #[test]
 fn a_killed_undo_of_a_cluster_is_finished_or_undone() {
     let mut subject = Subject::of(&Making {
@@ -161,15 +162,13 @@ fn a_killed_undo_of_a_cluster_is_finished_or_undone() {
     let after = subject.rows();
     subject.cluster.stop("fast");
     subject.windlass(&["snapshot", "revert", &format!("{data}@then"), "--yes"]);
-    // Pages are overwritten. Then pg_control is that of the state, and the server recovers:
-    // PostgreSQL is asked for its directory three times before.
+    // The note that it is an undo is there and pg_control is aside, and what is kept has no record
+    // yet. Then pages are overwritten. At last pg_control is that of the state, and the server
+    // recovers: PostgreSQL is asked for its directory three times before.
     for (call, said, rows) in [
-        (
-            "pwrite64:when=1",
-            "undid a revert that was cut off",
-            &before,
-        ),
-        ("wait4:when=4", "finished a revert that was cut off", &after),
+        ("rename:when=4", "undid an undo that was cut off", &before),
+        ("pwrite64:when=1", "undid an undo that was cut off", &before),
+        ("wait4:when=4", "finished an undo that was cut off", &after),
     ] {
         subject.kill_at(call, &["snapshot", "undo", &data, "--yes"]);
         let listed = settled(&subject);

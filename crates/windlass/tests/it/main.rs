@@ -95,6 +95,7 @@ mod snapshot_kills;
 mod snapshot_orphans;
 mod snapshot_pauses;
 mod snapshot_power;
+mod snapshot_preload;
 mod snapshot_room;
 mod snapshot_rotations;
 mod snapshot_standby;

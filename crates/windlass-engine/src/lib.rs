@@ -44,6 +44,7 @@ mod direct;
 pub mod durable;
 mod error;
 mod events;
+mod free;
 mod growth;
 mod json;
 mod keys;
@@ -103,6 +104,7 @@ pub use events::{
     EVENT_BYTES_DEFAULT, EVENT_BYTES_MIN, EventFormat, EventHeader, EventLog, EventOptions,
     EventSummary,
 };
+pub use free::{free_bytes, free_bytes_beside};
 pub use json::to_json;
 pub use keys::{KeyFault, Keys, NoKeys};
 pub use live::{Live, LiveDevice, LiveLimit, Meter};

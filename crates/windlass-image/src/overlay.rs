@@ -39,6 +39,7 @@ use std::time::SystemTime;
 use rustix::io::Errno;
 use serde::Serialize;
 use windlass_engine::durable::Locked;
+use windlass_engine::free_bytes;
 use windlass_engine::media::{FileKind, fitted};
 
 use crate::error::ImageError;
@@ -443,8 +444,8 @@ impl View for Overlay {
     }
 
     fn space(&self) -> Result<Space, ImageError> {
-        let system = rustix::fs::statvfs(&self.path)
-            .map_err(|errno| self.fault("look at the file system of", errno.into()))?;
+        let free_bytes = free_bytes(&self.path)
+            .map_err(|source| self.fault("look at the file system of", source))?;
         let (_, idle_pages) = self.store.counts();
         let tree = self.tree();
         let (mut used_bytes, mut nodes) = (0u64, 0);
@@ -455,7 +456,7 @@ impl View for Overlay {
         let idle_bytes = idle_pages * PAGE_BYTES as u64;
         Ok(Space {
             used_bytes,
-            free_bytes: system.f_bavail * system.f_frsize + idle_bytes,
+            free_bytes: free_bytes.saturating_add(idle_bytes),
             nodes,
         })
     }

@@ -100,7 +100,8 @@ fn clock(which: libc::clockid_t) -> Option<Moment> {
     (answer == 0).then(|| Moment::new(now.tv_sec, nanos))
 }
 
-/// How many MiB an ordinary user may still write on the file system of a file.
+/// How many MiB an ordinary user may still write on the file system of a file. `None` if nobody
+/// knows, or if it has no limit: then it says that it has no blocks.
 pub(crate) fn free_mib(fd: c_int) -> Option<u32> {
     let mut found = MaybeUninit::<libc::statvfs64>::uninit();
     // SAFETY: the structure is as large as the call expects.
@@ -109,6 +110,9 @@ pub(crate) fn free_mib(fd: c_int) -> Option<u32> {
     }
     // SAFETY: the call has filled it.
     let found = unsafe { found.assume_init() };
+    if found.f_blocks == 0 {
+        return None;
+    }
     let bytes = found.f_bavail.saturating_mul(found.f_frsize);
     u32::try_from(bytes >> 20).ok()
 }
@@ -385,4 +389,18 @@ fn now_millis() -> i64 {
     now.tv_sec
         .wrapping_mul(1000)
         .wrapping_add(now.tv_nsec / 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    /// A snapshot with a limit on the free space of such a disk would end at once.
+    #[test]
+    fn a_file_system_without_a_limit_is_never_too_full() {
+        let endless = std::fs::File::open("/proc/version").unwrap();
+        assert_eq!(free_mib(endless.as_raw_fd()), None);
+    }
 }

@@ -13,13 +13,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use memmap2::MmapMut;
-use rustix::fs::{FallocateFlags, StatVfs};
+use rustix::fs::FallocateFlags;
 
 use super::{Device, WriteDone};
 use crate::bounded::open_regular;
 use crate::buffer::Buffer;
 use crate::durable::{self, Locked, NameError};
 use crate::error::{DeviceOperation, EngineError};
+use crate::free::free_bytes_beside;
 use crate::outputs::{self, OutputKind};
 use crate::ring::Ring;
 use crate::stripe_name::partial_path;
@@ -145,8 +146,8 @@ impl FileDevice {
             return Ok(());
         }
         let from = self.allocated;
-        let disk = rustix::fs::fstatvfs(&*self.file);
-        let free = disk.map_or(u64::MAX, |disk| free_bytes(&disk));
+        // If nobody can tell, there is enough.
+        let free = free_bytes_beside(&*self.file).unwrap_or(u64::MAX);
         let room = free.saturating_sub(leave);
         if leave > 0 && end - from > room {
             let left = format!("{free} bytes are free, and {leave} must stay so");
@@ -190,15 +191,6 @@ impl FileDevice {
             bytes: done.buffer.len() as u64,
             elapsed: done.elapsed,
         })
-    }
-}
-
-/// How much is free. If nobody can tell, there is enough: a file system without a limit (tmpfs with
-/// size=0) says that it has no blocks, and so do some in user space.
-fn free_bytes(disk: &StatVfs) -> u64 {
-    match disk.f_blocks {
-        0 => u64::MAX,
-        _ => disk.f_bavail.saturating_mul(disk.f_frsize),
     }
 }
 
@@ -427,22 +419,5 @@ impl Drop for FileDevice {
             // If the file cannot be removed now, the clean-up of the next run removes it.
             drop(std::fs::remove_file(&self.partial));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A copy that leaves room for its database failed there with its first byte.
-    #[test]
-    fn a_file_system_without_a_limit_is_not_full() {
-        let mut disk = rustix::fs::statvfs("/proc").unwrap();
-        assert_eq!(disk.f_blocks, 0);
-        assert_eq!(free_bytes(&disk), u64::MAX);
-        (disk.f_blocks, disk.f_bavail, disk.f_frsize) = (100, 3, 4096);
-        assert_eq!(free_bytes(&disk), 3 * 4096);
-        disk.f_bavail = 0;
-        assert_eq!(free_bytes(&disk), 0);
     }
 }

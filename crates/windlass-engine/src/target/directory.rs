@@ -26,6 +26,7 @@ use super::{Target, TargetLayout, last};
 use crate::direct::DirectFile;
 use crate::durable;
 use crate::error::EngineError;
+use crate::free::free_bytes_beside;
 use crate::waits::may_block;
 
 /// Smaller files are written through the page cache, because opening them twice costs more.
@@ -432,8 +433,7 @@ impl Target for DirectoryTarget {
 /// although the disk has less room than its length. And a file system that runs out of room keeps
 /// what it has allocated so far.
 fn allocate(file: &File, bytes: u64) -> io::Result<bool> {
-    let disk = rustix::fs::fstatvfs(file)?;
-    if bytes > disk.f_bavail.saturating_mul(disk.f_frsize) {
+    if bytes > free_bytes_beside(file)? {
         return Ok(false);
     }
     if rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes).is_ok() {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
-use windlass_engine::Cancel;
 use windlass_engine::media::fitted;
+use windlass_engine::{Cancel, free_bytes};
 
 use crate::error::LabError;
 use crate::sample::next;
@@ -87,9 +87,7 @@ impl Scratch {
 
 /// Fails if there is no room for so many bytes more.
 pub(crate) fn check_space(directory: &Path, bytes: u64) -> Result<(), LabError> {
-    let found = rustix::fs::statvfs(directory);
-    let found = found.map_err(|errno| LabError::io("examine", directory)(errno.into()))?;
-    let free_bytes = found.f_bavail.saturating_mul(found.f_frsize);
+    let free_bytes = free_bytes(directory).map_err(LabError::io("examine", directory))?;
     let needed_bytes = bytes.saturating_add(FREE_BYTES_MIN);
     if free_bytes >= needed_bytes {
         return Ok(());

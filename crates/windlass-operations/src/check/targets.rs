@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use windlass_engine::Outputs;
+use windlass_engine::{Outputs, free_bytes};
 use windlass_object::is_in_bucket;
 use windlass_postgres::user_shown;
 
@@ -156,10 +156,10 @@ fn check_new(
     );
 }
 
-/// The free bytes at a place, if they are known.
+/// The free bytes at a place, if they are known and have a limit.
 pub(crate) fn free(place: &Path) -> Option<u64> {
-    let system = rustix::fs::statvfs(place).ok()?;
-    Some(system.f_bavail.saturating_mul(system.f_frsize))
+    let free = free_bytes(place).ok()?;
+    (free < u64::MAX).then_some(free)
 }
 
 /// Compares the free space with the size of the stripes without compression.
@@ -210,5 +210,17 @@ fn left_over(checks: &mut Checks, directory: &Path) {
             first: first.clone(),
         };
         checks.warning("clean-up", left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A check and a drill refused it as full.
+    #[test]
+    fn a_file_system_without_a_limit_has_no_free_bytes_to_compare() {
+        assert_eq!(free(Path::new("/proc")), None);
+        assert!(free(Path::new("/")).is_some());
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use windlass_engine::durable;
+use windlass_engine::{durable, free_bytes};
 
 use super::SweepError;
 use crate::caller::{Caller, ProcessUse};
@@ -124,9 +124,7 @@ impl Drop for Places {
 
 /// Refuses what would fill the file system of a scratch directory.
 pub(crate) fn check_free(path: &Path, bytes: u64) -> Result<(), SweepError> {
-    let stat = rustix::fs::statvfs(path);
-    let stat = stat.map_err(|error| SweepError::scratch("look at", path)(error.into()))?;
-    let free_bytes = stat.f_bavail * stat.f_frsize;
+    let free_bytes = free_bytes(path).map_err(SweepError::scratch("look at", path))?;
     let needed_bytes = bytes.saturating_add(KEEP_FREE);
     if free_bytes < needed_bytes {
         return Err(SweepError::Room {

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use windlass_engine::free_bytes_beside;
 use windlass_engine::media::crc32c;
 use windlass_image::layout::hook::{
     CONTROL_TOLD_BYTES, Cause, Change, Fault, Process, Stamp, System, Waiter, blocks_of,
@@ -228,8 +229,8 @@ impl System for Copier<'_> {
     }
 
     fn free_mib(&mut self) -> Option<u32> {
-        let found = rustix::fs::fstatvfs(self.store?).ok()?;
-        u32::try_from(found.f_bavail.saturating_mul(found.f_frsize) >> 20).ok()
+        let free = free_bytes_beside(self.store?).ok()?;
+        u32::try_from(free >> 20).ok()
     }
 
     /// `snapshot list` shows it.

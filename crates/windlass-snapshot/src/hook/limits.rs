@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use windlass_engine::free_bytes;
 use windlass_engine::media::saturated;
 use windlass_image::layout::hook::{Cause, Limits, Phase, Snapshot, end};
 
@@ -94,9 +95,7 @@ impl HookLimits {
         let Some(keep) = self.keep_free_bytes else {
             return Ok(());
         };
-        let found = rustix::fs::statvfs(store).map_err(std::io::Error::from);
-        let found = found.doing("ask for the free space of", store)?;
-        let free = found.f_bavail.saturating_mul(found.f_frsize);
+        let free = free_bytes(store).doing("ask for the free space of", store)?;
         match free < keep {
             true => Err(HookError::NoRoom {
                 store: store.into(),
@@ -105,5 +104,25 @@ impl HookLimits {
             }),
             false => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_without_a_limit_keeps_what_is_to_stay_free() {
+        let limits = |keep| HookLimits {
+            keep_free_bytes: Some(keep),
+            ..HookLimits::default()
+        };
+        // It says that it has no blocks, and none free.
+        let endless = Path::new("/proc");
+        limits(1 << 50).check_free(endless).unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let error = limits(u64::MAX).check_free(place.path()).unwrap_err();
+        let is_full = matches!(error, HookError::NoRoom { keep: u64::MAX, .. });
+        assert!(is_full, "{error}");
     }
 }

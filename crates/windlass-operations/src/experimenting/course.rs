@@ -220,6 +220,30 @@ mod tests {
     }
 
     #[test]
+    fn a_sample_has_what_each_device_read_and_wrote_in_a_second() {
+        let at = |at: f64, transactions, bytes| Counted {
+            at,
+            transactions,
+            devices: BTreeMap::from([("vda".to_owned(), bytes)]),
+            ..Counted::default()
+        };
+        let counted = [at(1.0, 10, (500, 1000)), at(3.0, 30, (700, 5000))];
+        let found = samples(&counted);
+        let found: Vec<_> = found[0]
+            .values
+            .iter()
+            .map(|it| (&it.name[..], it.value))
+            .collect();
+        let expected = [
+            ("transactions", 10.0),
+            ("pages by checkpoints", 0.0),
+            ("read from vda", 100.0),
+            ("written to vda", 2000.0),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
     fn a_phase_has_the_transactions_between_its_ends() {
         let at = |at: f64, transactions| Counted {
             at,

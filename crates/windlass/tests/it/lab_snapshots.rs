@@ -1,6 +1,7 @@
 //! Experiments with snapshots, small, on real servers; and the growth that is foreseen, against
 //! that which comes.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -146,6 +147,20 @@ fn value(document: &Value, words: &str, measure: &str) -> f64 {
     found[0]
 }
 
+/// The name by which the kernel counts what the device of a directory reads and writes. Some file
+/// systems are on none.
+fn device_of(directory: &Path) -> Option<String> {
+    let device = std::fs::metadata(directory).unwrap().dev();
+    let number = [rustix::fs::major(device), rustix::fs::minor(device)];
+    let number = number.map(|part| part.to_string());
+    let counters = std::fs::read_to_string("/proc/diskstats").unwrap();
+    let mut lines = counters
+        .lines()
+        .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    let ours = lines.find(|words| words[..2] == number)?;
+    Some(ours[2].to_owned())
+}
+
 /// How long the steps that are meant took in a run, all together.
 fn took(run: &Value, is_meant: impl Fn(&Value) -> bool) -> f64 {
     let steps = run["steps"].as_array().unwrap().iter();
@@ -201,9 +216,18 @@ fn what_happens_beside_the_making_and_as_of_when_it_is() {
     }
     let samples = &document["series"]["runs"][1]["samples"];
     assert!(samples.as_array().unwrap().len() > 10, "{samples}");
-    assert!(samples.to_string().contains("pages by checkpoints"));
-    let devices = samples.to_string().contains("written to");
-    shown(&document, if devices { 4 } else { 3 });
+    let device = device_of(&lab.into);
+    let mut seen = vec!["transactions".to_owned(), "pages by checkpoints".to_owned()];
+    for name in &device {
+        seen.extend([format!("read from {name}"), format!("written to {name}")]);
+    }
+    for sample in samples.as_array().unwrap() {
+        let values = sample["values"].as_array().unwrap().iter();
+        let names: Vec<_> = values.map(|it| it["name"].as_str().unwrap()).collect();
+        assert_eq!(names, seen, "{device:?}: {sample}");
+    }
+    // All bytes are in one chart.
+    shown(&document, 3 + u64::from(device.is_some()));
     let document = lab.run("as-of", &["--repeat", "1"]);
     for start in ["a checkpoint", "a pause"] {
         let newest = value(&document, start, "newest row after the beginning");

@@ -11,16 +11,17 @@
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
+use windlass_engine::durable;
 use windlass_engine::media::crc32c;
 use windlass_image::layout::hook::{CONTROL_TOLD_BYTES, Moment, is_lost, last_change};
 
 use super::control::Control;
 use super::untouched;
-use crate::cluster::CONTROL_PATH;
+use crate::cluster::{CONTROL_ASIDE, CONTROL_PATH};
 
 /// How long the hook may take to note what was written.
 const NOTED_WITHIN: Duration = Duration::from_secs(2);
@@ -48,12 +49,12 @@ impl Seen {
     }
 
     /// Whether nobody has written without the hook. A file that cannot be read says nothing: during
-    /// a revert there is none, and no server either.
+    /// a revert it has another name, and there is no server either.
     pub(super) fn holds(&self, control: &Control) -> bool {
         let begun = Instant::now();
         loop {
             let Ok(found) = self.path.metadata() else {
-                return true;
+                return !is_taken_away(control.data());
             };
             if self.is_as_seen(control, &found) {
                 return true;
@@ -98,6 +99,19 @@ impl Seen {
         }
         is_seen
     }
+}
+
+/// Whether somebody else than a revert has taken pg_control away. pg_upgrade does, before another
+/// cluster gets the same files, and that one's server tells the hook of this one nothing.
+fn is_taken_away(data: &Path) -> bool {
+    let is_absent = |name: &str| {
+        let found = data.join(name).symlink_metadata();
+        found.is_err_and(|error| durable::is_absent(&error))
+    };
+    // The whole data directory may have another name by now. And a revert may just have given the
+    // file its name back.
+    let names = [CONTROL_PATH, CONTROL_ASIDE, CONTROL_PATH];
+    data.join("global").is_dir() && names.into_iter().all(is_absent)
 }
 
 fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -278,6 +278,70 @@ fn pg_rewind_loses_every_snapshot() {
     assert_lost(&snapshot.directory, "pg_rewind");
 }
 
+/// A cluster gets the old one's files under other names, and the old one loses its pg_control
+/// before. No time of a file tells that on file systems whose times come from another clock.
+#[test]
+fn a_cluster_without_its_pg_control_shows_no_snapshot() {
+    let mut source = Source::start(DEFAULT_BIN.as_ref());
+    fill(&source);
+    let kept = three(&source);
+    let path = table(&source);
+    let opened = kept.iter().map(|(it, _)| HookImage::open(&it.directory));
+    let opened: Vec<_> = opened.map(Result::unwrap).collect();
+    source.end("fast");
+    let data = source.server.data().to_owned();
+    let control = data.join("global/pg_control");
+    let away = data.join("global/pg_control.old");
+    std::fs::rename(&control, &away).unwrap();
+    for ((snapshot, _), opened) in kept.iter().zip(&opened) {
+        assert_lost(&snapshot.directory, "without pg_control");
+        assert!(read(opened, &path, &data).is_err());
+    }
+    // A revert gives it another name for a time, and changes nothing of what is kept.
+    let aside = data.join("global/pg_control.windlass-revert-under-way");
+    std::fs::rename(&away, &aside).unwrap();
+    assert_kept(&kept, "while a revert is under way");
+    std::fs::rename(&aside, &control).unwrap();
+    assert_kept(&kept, "with pg_control");
+    source.server.run();
+    assert_kept(&kept, "after a start");
+}
+
+#[test]
+fn pg_upgrade_with_links_loses_every_snapshot() {
+    let mut source = Source::start(DEFAULT_BIN.as_ref());
+    fill(&source);
+    let kept = three(&source);
+    let new = source.place.path().join("new");
+    let mut initdb = source.server.tool("initdb");
+    initdb.args(["--auth=trust", "--username=postgres", "--no-sync"]);
+    initdb.args(["--encoding=UTF8", "--no-locale", "--data-checksums"]);
+    succeed(initdb.arg("-D").arg(&new));
+    source.end("fast");
+    let data = source.server.data().to_owned();
+    // The old server may be of the same version, and the upgrade starts it with the hook.
+    let mut tool = source.server.tool("pg_upgrade");
+    tool.args(["--link", "--no-sync", "--username=postgres", "-b"]);
+    tool.arg(source.server.bin())
+        .arg("-B")
+        .arg(source.server.bin());
+    tool.arg("-d").arg(&data).arg("-D").arg(&new);
+    succeed(tool.arg("-s").arg(source.server.place()));
+    for (snapshot, _) in &kept {
+        assert_lost(&snapshot.directory, "pg_upgrade");
+    }
+    // Whoever goes back to the old cluster, which pg_upgrade tells how, has the same files.
+    let control = data.join("global/pg_control");
+    std::fs::rename(data.join("global/pg_control.old"), &control).unwrap();
+    for (snapshot, _) in &kept {
+        assert_lost(&snapshot.directory, "with the old pg_control");
+    }
+    source.server.run();
+    for (snapshot, _) in &kept {
+        assert_lost(&snapshot.directory, "after a start");
+    }
+}
+
 /// Three snapshots, one of each kind, and what each shows.
 fn three(source: &Source) -> Vec<(Snapshot, Vec<(String, u32)>)> {
     let kinds = ["linked", "late", "durable"];

@@ -98,6 +98,7 @@ mod snapshot_power;
 mod snapshot_preload;
 mod snapshot_room;
 mod snapshot_rotations;
+mod snapshot_segments;
 mod snapshot_standby;
 mod snapshot_store;
 mod snapshot_volumes;

@@ -189,6 +189,17 @@ impl Control {
         }
     }
 
+    /// Fails if the server has loaded a module whose writes the hook does not see. The server was
+    /// checked before its checkpoint, which may take minutes.
+    pub(super) fn check_seeing(&self) -> Result<(), HookError> {
+        match is_blind(self.memory()) {
+            true => Err(HookError::Blind {
+                data: self.data.clone(),
+            }),
+            false => Ok(()),
+        }
+    }
+
     /// The server's first process, if one runs on the data directory.
     pub(crate) fn first_process(&self) -> Result<Option<u32>, HookError> {
         let path = self.data.join("postmaster.pid");

@@ -343,6 +343,8 @@ pub(super) fn publish_document(
     (request, database): (&HookRequest<'_>, DatabaseFacts),
 ) -> Result<(), HookError> {
     let (number, directory) = (snapshot.number(), request.directory);
+    // A module that came before the snapshot was published has lost only those that were there.
+    locked.control().check_seeing()?;
     if let Some(why) = why_lost(locked.control(), number, |_| None) {
         return Err(HookError::Lost { why });
     }

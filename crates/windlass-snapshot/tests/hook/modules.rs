@@ -6,8 +6,12 @@
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
+use windlass_engine::Cancel;
+use windlass_postgres::{BackupRequest, Cluster};
 use windlass_snapshot::hook::{self, HookError, HookStart};
+use windlass_snapshot::{Maker, PostgresHook, SnapshotError};
 use windlass_testkit::postgres::{DEFAULT_BIN, succeed};
 
 use crate::changed::Watched;
@@ -229,6 +233,34 @@ fn a_module_that_cannot_be_seen_blinds_the_map_until_the_server_starts() {
         source.end("fast");
         source.server.run();
         Watched::begin(&source).assert_named();
+    }
+}
+
+/// The server is looked at before the checkpoint, and the snapshot is published behind it.
+#[test]
+fn no_snapshot_is_made_if_a_module_came_unseen_after_the_server_was_checked() {
+    let source = Source::start(DEFAULT_BIN.as_ref());
+    let place = source.place.path();
+    let later = module(place, "later", &[AIO, "-DBYTE=2"]);
+    let makers = [HookStart::Checkpoint, HookStart::Pause].map(|start| {
+        let cluster = Cluster::connect(&source.server.conninfo()).unwrap();
+        let maker = PostgresHook::new(cluster, BackupRequest::default(), start);
+        let obstacle = maker.obstacle(place).unwrap();
+        assert!(obstacle.is_none(), "{obstacle:?}");
+        maker
+    });
+    source
+        .server
+        .sql("postgres", &format!("LOAD '{}'", later.display()));
+    for (mut maker, name) in makers.into_iter().zip(["one", "two"]) {
+        let into = place.join(name);
+        std::fs::create_dir(&into).unwrap();
+        let made = maker.make(&into, &Arc::default(), &Cancel::new());
+        let error = made.err().unwrap();
+        assert!(
+            matches!(error, SnapshotError::Hook(HookError::Blind { .. })),
+            "{error}"
+        );
     }
 }
 

@@ -5,7 +5,8 @@
 //!
 //! The kernel gives the lease, whatever container a process is in, and as long as this process has
 //! it, whoever opens the file waits. A server that has waited finds a file that has lost its name,
-//! and makes another memory.
+//! and makes another memory. The kernel takes the lease away from a process that is not quick
+//! enough, so it is asked for once more before the file goes.
 //!
 //! Never does: remove a memory with a snapshot. Only a number says which data directory it is of,
 //! and that may have another name by now, or be on a disk that is not mounted.
@@ -49,13 +50,21 @@ pub fn sweep_memories() {
 
 /// Removes one, if nobody needs it.
 fn sweep(path: &Path) -> std::io::Result<()> {
+    sweep_after(path, || ())
+}
+
+/// The same. Does something before it removes the file.
+fn sweep_after(path: &Path, before: impl FnOnce()) -> std::io::Result<()> {
     let file = open_regular(path)?;
     let found = file.metadata()?;
     let is_own = found.uid() == rustix::process::geteuid().as_raw();
     let may_go = is_own && found.len() == CONTROL_BYTES && is_leased(&file);
     // Another file may have got its name before the lease.
     if may_go && is_useless(&file)? && durable::is_file_at(&file, path)? {
-        std::fs::remove_file(path)?;
+        before();
+        if is_still_leased(&file) {
+            std::fs::remove_file(path)?;
+        }
     }
     // The lease ends with the file.
     Ok(())
@@ -72,6 +81,15 @@ fn is_leased(file: &File) -> bool {
         libc::fcntl(fd, SET_SIGNAL, libc::SIGURG) == 0
             && libc::fcntl(fd, libc::F_SETLEASE, libc::F_WRLCK) == 0
     }
+}
+
+/// Whether nobody has opened the file to write, or waits for that, since the lease was given. The
+/// kernel waits for whoever has a lease no longer than /proc/sys/fs/lease-break-time says: a server
+/// that was let in has begun to use the memory. One who only reads leaves a lease to read.
+fn is_still_leased(file: &File) -> bool {
+    // SAFETY: the call takes numbers, and the descriptor is ours.
+    let lease = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) };
+    [libc::F_WRLCK, libc::F_RDLCK].contains(&lease)
 }
 
 /// Whether a server that starts would find nothing in it to go on with. Another version's may have
@@ -94,22 +112,27 @@ fn is_useless(file: &File) -> std::io::Result<bool> {
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 mod tests {
+    use std::io::ErrorKind;
+    use std::os::unix::fs::OpenOptionsExt;
     use std::path::PathBuf;
     use std::sync::atomic::Ordering;
+    use std::time::{Duration, Instant};
 
     use memmap2::MmapOptions;
+    use tempfile::TempDir;
     use windlass_image::layout::hook::claim;
 
     use super::*;
-    use crate::hook::control::Control;
 
-    /// A memory goes with its test.
-    struct Made(PathBuf);
+    /// This only ends a test that hangs.
+    const HANG: Duration = Duration::from_secs(120);
+
+    /// A memory in a directory of its own: other processes look at what is beside it.
+    struct Made(TempDir);
 
     impl Made {
-        /// One as a server leaves it, with what `fill` puts into it, and its file. As long as that
-        /// is open, nobody else removes it.
-        fn new(data: &Path, fill: impl Fn(Memory<'_>)) -> (Self, File) {
+        /// One as a server leaves it, with what `fill` puts into it, and its file.
+        fn new(fill: impl Fn(Memory<'_>)) -> (Self, File) {
             let count = usize::try_from(AREA_BYTES_AT / 4).unwrap();
             let words: Vec<_> = (0..count).map(|_| AtomicU32::new(0)).collect();
             let memory = Memory::new(&words).unwrap();
@@ -117,40 +140,69 @@ mod tests {
             fill(memory);
             let words = words.iter().map(|word| word.load(Ordering::Relaxed));
             let bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
-            let path = Control::path_of(data).unwrap();
-            std::fs::write(&path, bytes).unwrap();
-            let file = File::options().read(true).write(true).open(&path);
+            let made = Self(tempfile::tempdir_in(CONTROL_DIRECTORY).unwrap());
+            std::fs::write(made.path(), bytes).unwrap();
+            let file = File::options().read(true).write(true).open(made.path());
             let file = file.unwrap();
             file.set_len(CONTROL_BYTES).unwrap();
-            (Self(path), file)
+            (made, file)
+        }
+
+        fn path(&self) -> PathBuf {
+            self.0.path().join("memory")
         }
 
         fn stays(&self) -> bool {
-            sweep(&self.0).unwrap();
-            self.0.exists()
+            sweep(&self.path()).unwrap();
+            self.path().exists()
         }
-    }
 
-    impl Drop for Made {
-        fn drop(&mut self) {
-            std::fs::remove_file(&self.0).unwrap_or_default();
+        /// Sweeps until the lease is given. A process that another test starts has for a moment all
+        /// files open that this one had.
+        fn sweep_after(&self, before: impl Fn()) {
+            let (mut is_asked, begun) = (false, Instant::now());
+            while !is_asked {
+                assert!(begun.elapsed() < HANG);
+                let before = || {
+                    is_asked = true;
+                    before();
+                };
+                sweep_after(&self.path(), before).unwrap();
+            }
         }
     }
 
     #[test]
     fn only_a_memory_that_nobody_has_open_and_that_has_no_snapshot_is_removed() {
-        let data = tempfile::tempdir().unwrap();
-        let (made, file) = Made::new(data.path(), |memory| assert!(claim(memory).is_some()));
+        let (made, file) = Made::new(|memory| assert!(claim(memory).is_some()));
         drop(file);
         assert!(made.stays(), "it has a snapshot");
-        let (made, file) = Made::new(data.path(), |memory| memory.set_cluster(7));
+        let (made, file) = Made::new(|memory| memory.set_cluster(7));
         let map = MmapOptions::new().len(4096).map_raw(&file).unwrap();
         drop(file);
         assert!(made.stays(), "a server has it");
-        let reader = File::open(&made.0).unwrap();
+        let reader = File::open(made.path()).unwrap();
         drop(map);
         assert!(made.stays(), "somebody reads it");
         drop(reader);
-        assert!(!made.stays(), "{:?}", made.0);
+        made.sweep_after(|| ());
+        assert!(!made.path().exists());
+    }
+
+    /// The kernel lets a server in that has waited for too long.
+    #[test]
+    fn a_memory_that_a_server_opens_meanwhile_stays_and_one_that_is_read_goes() {
+        let opened = |made: &Made, is_writer: bool| {
+            let mut options = File::options();
+            let options = options.read(true).write(is_writer);
+            let opened = options.custom_flags(libc::O_NONBLOCK).open(made.path());
+            assert_eq!(opened.unwrap_err().kind(), ErrorKind::WouldBlock);
+        };
+        for is_writer in [true, false] {
+            let (made, file) = Made::new(|memory| memory.set_cluster(7));
+            drop(file);
+            made.sweep_after(|| opened(&made, is_writer));
+            assert_eq!(made.path().exists(), is_writer);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The memories that nobody needs any more. A memory outlives its server, because the next one goes
 //! on with it. If its cluster was removed, or loads the library no more, nobody else takes it away.
 //!
-//!   a file in /dev/shm --lease: nobody has it open or mapped--> no snapshot, no map --> unlinked
+//!   a file in /dev/shm --lease: nobody has it open or mapped--> no snapshot, store, map --> gone
 //!
 //! The kernel gives the lease, whatever container a process is in, and as long as this process has
 //! it, whoever opens the file waits. A server that has waited finds a file that has lost its name,
@@ -29,6 +29,8 @@ use windlass_image::layout::hook::{
     AREA_BYTES_AT, CONTROL_BYTES, CONTROL_DIRECTORY, CONTROL_NAME_BYTES, Memory, Phase,
     SNAPSHOTS_MAX, Snapshot, is_mapping,
 };
+
+use super::store::PreservedPages;
 
 /// What the name of each memory begins with.
 const NAME_START: &[u8] = b"windlass-";
@@ -92,8 +94,9 @@ fn is_still_leased(file: &File) -> bool {
     [libc::F_WRLCK, libc::F_RDLCK].contains(&lease)
 }
 
-/// Whether a server that starts would find nothing in it to go on with. Another version's may have
-/// anything.
+/// Whether a server that starts would find nothing in it to go on with, and the next controller
+/// nothing to remove: one that was killed may have left the file of the pages, and only the memory
+/// says where that is. Another version's may have anything.
 fn is_useless(file: &File) -> std::io::Result<bool> {
     let bytes = usize::try_from(AREA_BYTES_AT).map_err(std::io::Error::other)?;
     let mut bytes = vec![0; bytes];
@@ -105,7 +108,8 @@ fn is_useless(file: &File) -> std::io::Result<bool> {
     let known = Memory::new(&words).filter(Memory::is_of_this_version);
     Ok(known.is_some_and(|memory| {
         let mut entries = (0..SNAPSHOTS_MAX).filter_map(|index| Snapshot::at(memory, index));
-        !is_mapping(memory) && entries.all(|it| it.state() == Phase::Free)
+        let has_store = PreservedPages::path_of(memory).is_some();
+        !has_store && !is_mapping(memory) && entries.all(|it| it.state() == Phase::Free)
     }))
 }
 
@@ -177,6 +181,9 @@ mod tests {
         let (made, file) = Made::new(|memory| assert!(claim(memory).is_some()));
         drop(file);
         assert!(made.stays(), "it has a snapshot");
+        let (made, file) = Made::new(|memory| assert!(memory.set_store(b"/pages")));
+        drop(file);
+        assert!(made.stays(), "it says where pages are");
         let (made, file) = Made::new(|memory| memory.set_cluster(7));
         let map = MmapOptions::new().len(4096).map_raw(&file).unwrap();
         drop(file);

@@ -160,12 +160,15 @@ fn free(locked: &Locked<'_>, snapshot: &Snapshot<'_>) -> Result<(), HookError> {
             words: if at == 0 { 0 } else { words },
         })?;
     }
-    if locked.snapshots().next().is_none() {
-        let memory = locked.memory();
-        if PreservedPages::path_of(memory).is_some() {
-            PreservedPages::remove(memory)?;
-            memory.set_store(b"");
-        }
+    free_store(locked)
+}
+
+/// Removes the store if there are no snapshots.
+fn free_store(locked: &Locked<'_>) -> Result<(), HookError> {
+    let memory = locked.memory();
+    if locked.snapshots().next().is_none() && PreservedPages::path_of(memory).is_some() {
+        PreservedPages::remove(memory)?;
+        memory.set_store(b"");
     }
     Ok(())
 }
@@ -191,6 +194,8 @@ pub(crate) fn finish(locked: &Locked<'_>, data: &Path) -> Result<(), HookError> 
     for number in unfinished {
         take_out(locked, number)?;
     }
+    // Nobody knows where it is once the memory has gone.
+    free_store(locked)?;
     let numbers: BTreeSet<_> = locked.snapshots().map(|it| it.number()).collect();
     durable::sweep(locked)?;
     links::sweep(data, &numbers)?;

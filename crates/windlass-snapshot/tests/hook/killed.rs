@@ -2,11 +2,16 @@
 //!
 //! A test runs itself as another process, which makes and drops snapshots until it is killed.
 
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use windlass_engine::{Cancel, Progress};
+use windlass_image::layout::hook::{AREA_BYTES_AT, Memory};
 use windlass_postgres::Cluster;
 use windlass_snapshot::hook::{self, HookLimits, HookRequest, HookStart};
 use windlass_testkit::postgres::DEFAULT_BIN;
@@ -106,6 +111,36 @@ fn a_killed_controller_leaves_nothing_that_counts() {
     assert_eq!(sums(&kept.directory), before);
     hook::remove(&kept.directory).unwrap();
     assert_eq!((entries(&links), entries(&source.store())), (0, 0));
+}
+
+/// The file of the pages is the last that goes with the last snapshot. Only the memory says where
+/// it is.
+#[test]
+fn a_store_that_a_killed_drop_left_goes_with_the_next_one() {
+    let mut source = Source::start(DEFAULT_BIN.as_ref());
+    let snapshot = source.snapshot("one");
+    let store = std::fs::read_dir(source.store()).unwrap().next().unwrap();
+    let (store, left) = (store.unwrap().path(), source.place.path().join("left"));
+    std::fs::copy(&store, &left).unwrap();
+    hook::remove(&snapshot.directory).unwrap();
+    assert!(!store.exists());
+    // As long as it is open, no other command takes it away.
+    let mut options = File::options();
+    let options = options.read(true).write(true);
+    let file = options.open(source.memory().unwrap()).unwrap();
+    source.server.stop("fast");
+    let mut bytes = vec![0; usize::try_from(AREA_BYTES_AT).unwrap()];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    let words = bytes.as_chunks::<4>().0.iter();
+    let words = words.map(|word| AtomicU32::new(u32::from_le_bytes(*word)));
+    let words: Vec<_> = words.collect();
+    let memory = Memory::new(&words).unwrap();
+    assert!(memory.set_store(left.as_os_str().as_bytes()));
+    let words = words.iter().map(|word| word.load(Ordering::Relaxed));
+    let bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
+    file.write_all_at(&bytes, 0).unwrap();
+    hook::remove(&snapshot.directory).unwrap();
+    assert!(!left.exists());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The memories that nobody needs any more. A memory outlives its server, because the next one goes
 //! on with it. If its cluster was removed, or loads the library no more, nobody else takes it away.
 //!
-//!   a file in /dev/shm --lease: nobody has it open or mapped--> no snapshot, store, map --> gone
+//!   a file in /dev/shm --lease: nobody has it open or mapped--> no snapshot, no store --> gone
 //!
 //! The kernel gives the lease, whatever container a process is in, and as long as this process has
 //! it, whoever opens the file waits. A server that has waited finds a file that has lost its name,
@@ -27,7 +27,7 @@ use std::sync::atomic::AtomicU32;
 use windlass_engine::{durable, open_regular};
 use windlass_image::layout::hook::{
     AREA_BYTES_AT, CONTROL_BYTES, CONTROL_DIRECTORY, CONTROL_NAME_BYTES, Memory, Phase,
-    SNAPSHOTS_MAX, Snapshot, is_mapping,
+    SNAPSHOTS_MAX, Snapshot,
 };
 
 use super::store::PreservedPages;
@@ -96,7 +96,8 @@ fn is_still_leased(file: &File) -> bool {
 
 /// Whether a server that starts would find nothing in it to go on with, and the next controller
 /// nothing to remove: one that was killed may have left the file of the pages, and only the memory
-/// says where that is. Another version's may have anything.
+/// says where that is. A map of changes is nothing to go on with: a server that starts ends it.
+/// Another version's may have anything.
 fn is_useless(file: &File) -> std::io::Result<bool> {
     let bytes = usize::try_from(AREA_BYTES_AT).map_err(std::io::Error::other)?;
     let mut bytes = vec![0; bytes];
@@ -109,7 +110,7 @@ fn is_useless(file: &File) -> std::io::Result<bool> {
     Ok(known.is_some_and(|memory| {
         let mut entries = (0..SNAPSHOTS_MAX).filter_map(|index| Snapshot::at(memory, index));
         let has_store = PreservedPages::path_of(memory).is_some();
-        !has_store && !is_mapping(memory) && entries.all(|it| it.state() == Phase::Free)
+        !has_store && entries.all(|it| it.state() == Phase::Free)
     }))
 }
 
@@ -124,7 +125,7 @@ mod tests {
 
     use memmap2::MmapOptions;
     use tempfile::TempDir;
-    use windlass_image::layout::hook::claim;
+    use windlass_image::layout::hook::{MapShape, begin_map, claim};
 
     use super::*;
 
@@ -192,6 +193,21 @@ mod tests {
         drop(map);
         assert!(made.stays(), "somebody reads it");
         drop(reader);
+        made.sweep_after(|| ());
+        assert!(!made.path().exists());
+    }
+
+    /// Each cluster has one whose server has the hook, as soon as it was backed up.
+    #[test]
+    fn a_map_of_changes_without_a_server_keeps_no_memory() {
+        let shape = MapShape {
+            cells_log2: 12,
+            unit_log2: 13,
+        };
+        let (made, file) = Made::new(|memory| {
+            begin_map(memory, AREA_BYTES_AT / 4, shape, (1, 1));
+        });
+        drop(file);
         made.sweep_after(|| ());
         assert!(!made.path().exists());
     }

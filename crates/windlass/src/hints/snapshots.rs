@@ -240,6 +240,10 @@ fn of_hook(error: &HookError) -> Option<String> {
             "Find out whose it is, and move it away, or name another directory with --to. Windlass \
              changes nothing that it did not make."
         }
+        HookError::Blind { .. } => {
+            "Restart the server when it suits you. Until then leave --method and --checkpoint none \
+             out: then Windlass takes another method."
+        }
         HookError::NoRoom { .. } => {
             "Free space there, keep less with --keep-free, or name another disk with --to."
         }
@@ -318,4 +322,17 @@ fn of_system(action: &str, error: &std::io::Error) -> Option<String> {
         _ => return None,
     };
     Some(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A module may come when the method is chosen already, so that no other one is taken.
+    #[test]
+    fn a_server_with_a_module_that_came_unseen_has_a_hint() {
+        let data = PathBuf::from("/srv/main");
+        let hint = hint(&SnapshotError::Hook(HookError::Blind { data })).unwrap();
+        assert!(hint.contains("another method"), "{hint}");
+    }
 }

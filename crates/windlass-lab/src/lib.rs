@@ -78,7 +78,9 @@ pub use plan::{
     Prediction, Question, Sureness, choose, sureness,
 };
 pub use points::{Knee, Operation, Pattern, Point};
-pub use probe::{CODECS, FLIGHT_BYTES_MAX, ProbeRequest, measure_codecs, measure_memory, probe};
+pub use probe::{
+    CODECS, FLIGHT_BYTES_MAX, ProbeRequest, measure_codecs, measure_memory, probe, with_knees,
+};
 pub use profile::{CpuProfile, DeviceId, Profile, Worse, profiles_directory};
 pub use rehearsal::{Corpus, Rehearsal, SETUPS, SetUp, rehearse};
 pub use sample::{Extent, Sample, plain_files};

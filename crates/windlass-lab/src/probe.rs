@@ -74,8 +74,13 @@ pub fn probe(
         progress(index + 1, plans.len(), &found);
         profile.points.push(found);
     }
+    Ok(with_knees(profile))
+}
+
+/// A profile whose points somebody measured, with their knees.
+pub fn with_knees(mut profile: Profile) -> Profile {
     profile.knees = knees(&profile.points);
-    Ok(profile)
+    profile
 }
 
 /// All combinations: every depth with the default transfer size, and a few depths with every block

@@ -23,9 +23,9 @@ use crate::client::Bucket;
 use crate::error::ObjectError;
 
 /// The least that is asked for at once: the time of a request is that of about so many bytes.
-const RANGE_BYTES_MIN: u64 = 128 * 1024;
+pub(crate) const RANGE_BYTES_MIN: u64 = 128 * 1024;
 /// The most that is asked for at once.
-const RANGE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+pub(crate) const RANGE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// How far ahead of a sequential reader.
 const AHEAD_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// How much is kept of one stripe.

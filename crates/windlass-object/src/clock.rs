@@ -1,8 +1,10 @@
 //! The clock of a server, as its answers tell it. Ages of objects are judged by it: the clock of
-//! this machine may be wrong, and would make what is new old.
+//! this machine may be wrong, and would make what is new old. Whoever hears the answers counts the
+//! requests, too: each of them costs money.
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -12,15 +14,48 @@ use object_store::client::{
 };
 use windlass_engine::media::saturated;
 
-/// What the last answer of a server said, and when it came.
+/// What the last answer of a server said, and when it came; and what was spent so far.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ServerClock(Arc<Mutex<Option<(Duration, Instant)>>>);
+pub(crate) struct ServerClock {
+    said: Arc<Mutex<Option<(Duration, Instant)>>>,
+    counted: Arc<Counted>,
+}
+
+/// What was sent to a server, and what came back, since the client was made.
+#[derive(Debug, Default)]
+struct Counted {
+    requests: AtomicU64,
+    sent_bytes: AtomicU64,
+    received_bytes: AtomicU64,
+}
+
+/// What requests to a bucket have cost, or may cost at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Requests, each try of one by itself.
+    pub requests: u64,
+    /// Bytes that were sent, without what stands above them.
+    pub sent_bytes: u64,
+    /// Bytes that the server announced in its answers. It announces none for lists.
+    pub received_bytes: u64,
+}
+
+impl Spent {
+    /// What was spent since `then`.
+    pub(crate) fn since(self, then: Self) -> Self {
+        Self {
+            requests: self.requests - then.requests,
+            sent_bytes: self.sent_bytes - then.sent_bytes,
+            received_bytes: self.received_bytes - then.received_bytes,
+        }
+    }
+}
 
 impl ServerClock {
     /// The time of the server, in nanoseconds since 1970 UTC. That of this machine if no answer has
     /// said it.
     pub(crate) fn now_nanos(&self) -> i64 {
-        let said = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = *self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let now = match said {
             Some((said, at)) => said + at.elapsed(),
             None => SystemTime::now()
@@ -35,7 +70,31 @@ impl ServerClock {
         let seconds = date.and_then(|date| seconds_of(date.to_str().ok()?));
         if let Some(seconds) = seconds {
             let said = (Duration::from_secs(seconds), Instant::now());
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
+            *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
+        }
+    }
+
+    /// Counts the bytes of an answer. One to HEAD announces those that it does not have.
+    fn receive(&self, answer: &HttpResponse) {
+        let length = answer.headers().get("content-length");
+        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+        let received = &self.counted.received_bytes;
+        received.fetch_add(length.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    fn count(&self, request: &HttpRequest) {
+        let bytes = request.body().content_length() as u64;
+        self.counted.requests.fetch_add(1, Ordering::Relaxed);
+        self.counted.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// What was spent so far.
+    pub(crate) fn spent(&self) -> Spent {
+        let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        Spent {
+            requests: read(&self.counted.requests),
+            sent_bytes: read(&self.counted.sent_bytes),
+            received_bytes: read(&self.counted.received_bytes),
         }
     }
 }
@@ -95,8 +154,13 @@ impl HttpService for HeardClient {
         Self: 'b,
     {
         Box::pin(async move {
+            let has_body = request.method().as_str() != "HEAD";
+            self.clock.count(&request);
             let answer = self.client.execute(request).await?;
             self.clock.hear(&answer);
+            if has_body {
+                self.clock.receive(&answer);
+            }
             Ok(answer)
         })
     }

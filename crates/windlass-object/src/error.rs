@@ -76,6 +76,12 @@ pub enum ObjectError {
         /// The object.
         object: String,
     },
+    /// What was written there would stay.
+    #[error("{place} is not measured: nothing can be removed there")]
+    Stays {
+        /// The place.
+        place: String,
+    },
     /// An object that is there is in no list.
     #[error("{object} was written, and no list shows it")]
     NotListed {
@@ -146,11 +152,12 @@ fn tried(tries: u32, elapsed: Duration) -> String {
 }
 
 impl ObjectError {
-    /// What kind of failure it is, if a request failed.
+    /// What kind of failure it is, if a request failed or would fail.
     pub fn fault(&self) -> Option<Fault> {
         match self {
             Self::Request { fault, .. } => Some(*fault),
             Self::Taken { .. } => Some(Fault::Exists),
+            Self::Stays { .. } => Some(Fault::Denied),
             _ => None,
         }
     }

@@ -20,6 +20,7 @@ mod layout;
 mod list;
 mod location;
 mod marker;
+mod measure;
 mod objects;
 mod probe;
 mod reading;
@@ -31,9 +32,11 @@ mod upload;
 mod webhook;
 
 pub use cleanup::FOREIGN_WRITER_LIVES;
+pub use clock::Spent;
 pub use device::{ObjectDevice, ObjectStripe};
 pub use error::{Fault, ObjectError};
 pub use location::{Location, Service, is_in_bucket, is_stripe_name};
+pub use measure::{MeasureKind, MeasurePlan, Measured};
 pub use probe::Probed;
 pub use reading::RECEIVER;
 pub use settings::{

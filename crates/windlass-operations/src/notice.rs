@@ -10,6 +10,7 @@ use windlass_engine::media::SetId;
 use windlass_engine::{BufferPlan, CleanedUp, EngineError, Mends, Progress, SetEntry};
 use windlass_image::ImageError;
 use windlass_lab::{LabError, Point, Prediction, Trial};
+use windlass_object::Spent;
 use windlass_postgres::{Lsn, NameFault, PostgresError, Timeline};
 use windlass_repository::{CatalogError, LostEnd};
 use windlass_snapshot::Settled;
@@ -157,6 +158,15 @@ pub enum Notice<'a> {
         directory: &'a Path,
         /// Bytes of the scratch file.
         scratch_bytes: u64,
+        /// How long.
+        budget: Duration,
+    },
+    /// A bucket is measured.
+    ProbingBucket {
+        /// Where.
+        place: &'a Path,
+        /// The most that is spent.
+        bound: Spent,
         /// How long.
         budget: Duration,
     },

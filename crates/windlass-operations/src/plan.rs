@@ -11,18 +11,18 @@ use windlass_engine::media::Codec;
 use windlass_engine::{BufferRequest, FileDeviceOptions};
 use windlass_lab::{
     Alternative, ChainPrediction, Choice, Direction, LabError, Link, Operation, Prediction,
-    Predictions, Profile, Question, Records, Speeds, Sureness, choose, state_directory, sureness,
-    to_f64,
+    Predictions, Question, Records, Speeds, Sureness, choose, state_directory, sureness, to_f64,
 };
 use windlass_model::{Instance, Model};
+use windlass_object::{Location, is_in_bucket};
 
 use crate::backup::PageChoice;
 use crate::caller::Caller;
 use crate::ending::Ending;
-use crate::error::OperationError;
+use crate::error::{DeviceError, OperationError};
+use crate::probed;
 use crate::sampled::measure;
 use crate::settings::Rates;
-use crate::stored::no_bucket;
 
 pub use error::PlanError;
 pub use growth::{GrowthOutcome, GrowthRequest, plan_snapshot};
@@ -291,24 +291,24 @@ fn models(
     models.collect()
 }
 
-/// A model by its name, or by a path that was probed.
+/// A model by its name, or by a path or a place in a bucket that was probed.
 fn model(text: &str, operation: Operation, state: Option<&Path>) -> Result<Model, OperationError> {
     let path = Path::new(text);
-    no_bucket(
-        path,
-        "how fast that is says only a model, such as s3:4x90MB/s",
-    )?;
-    // A model may have a slash, too: `rate:100MB/s`.
-    let is_path = text.starts_with(['/', '.']) || (text.contains('/') && path.exists());
-    if !is_path {
-        return Ok(Model::parse(text)?);
+    if is_in_bucket(path) {
+        Location::parse(path).map_err(DeviceError::from)?;
+    } else {
+        // A model may have a slash, too: `rate:100MB/s`.
+        let is_path = text.starts_with(['/', '.']) || (text.contains('/') && path.exists());
+        if !is_path {
+            return Ok(Model::parse(text)?);
+        }
+        path.metadata().map_err(|source| PlanError::NoPath {
+            path: path.to_owned(),
+            source,
+        })?;
     }
-    path.metadata().map_err(|source| PlanError::NoPath {
-        path: path.to_owned(),
-        source,
-    })?;
     let profile = match state {
-        Some(state) => Profile::for_path(state, path)?,
+        Some(state) => probed::profile(state, path)?,
         None => None,
     };
     let profile = profile.ok_or_else(|| PlanError::NotProbed {

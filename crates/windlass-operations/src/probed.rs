@@ -6,8 +6,9 @@
 use std::path::Path;
 
 use windlass_engine::{Resource, RunReport, show_rate};
-use windlass_lab::{Operation, Profile, to_f64};
+use windlass_lab::{DeviceId, LabError, Operation, Profile, to_f64};
 use windlass_model::Emulation;
+use windlass_object::Location;
 
 /// The two ends of a run.
 #[derive(Debug)]
@@ -102,13 +103,21 @@ pub fn sum(state: &Path, places: &[&Path], operation: Operation, block: u64) -> 
     (sum > 0.0).then_some(sum)
 }
 
+/// The profile of the device, or of the bucket, that has a place; `None` if it was never probed.
+pub fn profile(state: &Path, place: &Path) -> Result<Option<Profile>, LabError> {
+    match Location::parse(place) {
+        Ok(at) => Profile::for_device(state, &DeviceId::of_bucket(&at.bucket_name())),
+        Err(_) => Profile::for_path(state, place),
+    }
+}
+
 /// The profiles of the devices of these places, without duplicates; `None` unless all of them were
 /// probed.
 pub fn profiles(state: &Path, places: &[&Path]) -> Option<Vec<Profile>> {
     let mut found: Vec<Profile> = Vec::new();
     for place in places {
         // An unreadable profile counts as missing, because the run itself succeeded.
-        let profile = Profile::for_path(state, place).ok().flatten()?;
+        let profile = profile(state, place).ok().flatten()?;
         if found.iter().all(|other| other.device != profile.device) {
             found.push(profile);
         }

@@ -1,4 +1,6 @@
-//! Measures what a file system and the cores can do, and keeps the result as profiles.
+//! Measures what a file system, a bucket and the cores can do, and keeps the result as profiles.
+
+mod bucket;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,6 +10,7 @@ use windlass_lab::{
     CODECS, CpuProfile, Point, ProbeRequest as IoRequest, Profile, Worse, measure_memory,
     state_directory,
 };
+use windlass_object::{Spent, is_in_bucket};
 
 use crate::backup::PageChoice;
 use crate::caller::Caller;
@@ -16,7 +19,8 @@ use crate::notice::Notice;
 use crate::outputs::outputs;
 use crate::plan::PlanError;
 use crate::sampled::measure;
-use crate::stored::no_bucket;
+
+use bucket::BucketProbe;
 
 /// How long checksums and copies are measured.
 const MEMORY_TIME: Duration = Duration::from_millis(600);
@@ -24,13 +28,13 @@ const MEMORY_TIME: Duration = Duration::from_millis(600);
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct ProbeRequest {
-    /// A directory, or a file, on the storage to measure.
+    /// A directory, or a file, on the storage to measure; or a place in a bucket.
     pub path: Option<PathBuf>,
     /// A database, on a sample of which codecs are measured.
     pub database: Option<String>,
     /// How long the storage is measured.
     pub budget: Duration,
-    /// Bytes of the scratch file.
+    /// Bytes of the scratch file; in a bucket the most of the scratch object.
     pub scratch_bytes: u64,
     /// Whether profiles are kept.
     pub keep: bool,
@@ -44,6 +48,8 @@ pub struct ProbeOutcome {
     pub cpu: CpuProfile,
     /// The storage.
     pub io: Option<Profile>,
+    /// What measuring a bucket has cost.
+    pub spent: Option<Spent>,
     /// The files that were written.
     pub kept: Vec<PathBuf>,
     /// What was not kept.
@@ -66,17 +72,26 @@ pub fn probe(
     request: &ProbeRequest,
     cancel: &Cancel,
 ) -> Result<ProbeOutcome, OperationError> {
-    let directory = request.path.as_deref().map(directory).transpose()?;
+    let of = |path| Measurable::new(path, request.scratch_bytes);
+    let measurable = request.path.as_deref().map(of).transpose()?;
     let state = state_directory().filter(|_| request.keep);
     let at = jiff::Timestamp::now().to_string();
     let cpu = cores(caller, request, at.clone())?;
-    let io = match directory {
-        Some(directory) => Some(storage(caller, request, directory, (at, cancel))?),
-        None => None,
+    let (io, spent) = match measurable {
+        Some(Measurable::Directory(directory)) => {
+            let profile = storage(caller, request, directory, (at, cancel))?;
+            (Some(profile), None)
+        }
+        Some(Measurable::Bucket(bucket)) => {
+            let (profile, spent) = bucket.measure(caller, request.budget, (at, cancel))?;
+            (Some(profile), Some(spent))
+        }
+        None => (None, None),
     };
     let mut outcome = ProbeOutcome {
         cpu,
         io,
+        spent,
         kept: Vec::new(),
         unkept: Vec::new(),
     };
@@ -108,7 +123,7 @@ impl ProbeOutcome {
             return Ok(());
         };
         // A profile that cannot be read does not prevent a new one.
-        let older = Profile::for_path(state, &profile.path).unwrap_or_default();
+        let older = Profile::for_device(state, &profile.device).unwrap_or_default();
         let worse = older.and_then(|older| Some((profile.worse_than(&older)?, older.at)));
         match worse.filter(|_| !replace) {
             Some((worse, at)) => self.unkept.push(Unkept {
@@ -122,9 +137,23 @@ impl ProbeOutcome {
     }
 }
 
+/// What a path stands for, before anything is measured.
+enum Measurable<'a> {
+    Directory(&'a Path),
+    Bucket(BucketProbe<'a>),
+}
+
+impl<'a> Measurable<'a> {
+    fn new(path: &'a Path, scratch_bytes: u64) -> Result<Self, OperationError> {
+        match is_in_bucket(path) {
+            true => BucketProbe::new(path, scratch_bytes).map(Self::Bucket),
+            false => directory(path).map(Self::Directory),
+        }
+    }
+}
+
 /// The directory to probe: the path itself, or the directory of the file at the path.
 fn directory(path: &Path) -> Result<&Path, OperationError> {
-    no_bucket(path, "only directories can be measured")?;
     let owned = || path.to_owned();
     let found = std::fs::metadata(path).map_err(|source| PlanError::NoProbe {
         path: owned(),

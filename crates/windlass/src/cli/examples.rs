@@ -447,6 +447,8 @@ pub const PROBE: &str = "\
 Examples:
   windlass lab probe /backup
       Measure the disk under /backup for a minute, and keep the result as its profile.
+  windlass lab probe s3://backups/shop --scratch-bytes 256MiB
+      Measure uploads to a bucket and reads from it. It says first what that may cost.
   windlass lab probe --database shop.db
       Measure how fast this machine compresses a sample of the database.";
 

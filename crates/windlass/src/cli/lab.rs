@@ -9,9 +9,10 @@ use windlass_lab::{Link, LinkKind};
 use super::{Buffers, Layout};
 
 const MODELS: &str = "\
-A MODEL describes storage by its kind and size, or by a path that was probed:
+A MODEL describes storage by its kind and size, or by a path or a bucket that was probed:
   gp2:1.5TB  gp3:1TB,iops=6000,throughput=500MB/s  io1:9000  io2:64000  st1:4TB
-  s3  s3:4x90MB/s  hdd  rate:200MB/s,latency=5ms  nul  /path (probed before)
+  s3  s3:4x90MB/s  hdd  rate:200MB/s,latency=5ms  nul
+  /path  s3://bucket/prefix (probed before)
 More keys: iops=, throughput=, stream=, latency=, seek=, io=, credits=, volumes=.
 
 Examples:
@@ -151,7 +152,8 @@ pub enum Lab {
 #[derive(Debug, Args)]
 #[command(after_long_help = super::examples::PROBE)]
 pub struct Probe {
-    /// A directory on the file system to measure. The scratch file is gone afterwards
+    /// A directory on the file system to measure, or a place in a bucket. The scratch file or object
+    /// is gone afterwards
     #[arg(required_unless_present = "database")]
     pub path: Option<PathBuf>,
     /// Measure the codecs on a sample of this database
@@ -160,7 +162,7 @@ pub struct Probe {
     /// How long it may take
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "60s")]
     pub budget: f64,
-    /// Size of the scratch file
+    /// Size of the scratch file, or the most that is uploaded to a bucket
     #[arg(long, value_name = "SIZE", value_parser = parse_amount, default_value = "1GiB")]
     pub scratch_bytes: u64,
     /// Show the result and keep nothing

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use windlass_engine::show_rate;
 use windlass_lab::{CpuProfile, Knee, Profile};
+use windlass_object::Spent;
 use windlass_operations::probing::{ProbeOutcome, ProbeRequest, Unkept, probe};
 
 use crate::cli::{Global, Lab, Probe};
@@ -44,13 +45,21 @@ fn run_probe(global: &Global, arguments: &Probe) -> Result<Code, Failure> {
     let ProbeOutcome {
         cpu,
         io: profile,
+        spent,
         kept,
         unkept,
     } = probe(&requests::quiet_caller(global), &request, &cancel)?;
     let unkept: Vec<_> = unkept.iter().map(unkept_text).collect();
     if global.json {
+        let spent = spent.map(|spent| {
+            serde_json::json!({
+                "requests": spent.requests,
+                "sent_bytes": spent.sent_bytes,
+                "received_bytes": spent.received_bytes,
+            })
+        });
         let document = serde_json::json!({
-            "cpu": cpu, "io": profile, "kept": kept, "not_kept": unkept,
+            "cpu": cpu, "io": profile, "spent": spent, "kept": kept, "not_kept": unkept,
         });
         output::line(&document.to_string());
         return Ok(Code::Done);
@@ -59,6 +68,9 @@ fn run_probe(global: &Global, arguments: &Probe) -> Result<Code, Failure> {
         show_io(profile);
     }
     show_cpu(&cpu);
+    if let Some(spent) = spent {
+        output::line(&format!("spent         {}", spent_text(&spent)));
+    }
     for path in kept {
         output::line(&format!("kept          {}", path.display()));
     }
@@ -66,6 +78,15 @@ fn run_probe(global: &Global, arguments: &Probe) -> Result<Code, Failure> {
         output::line(&format!("not kept      {text}"));
     }
     Ok(Code::Done)
+}
+
+fn spent_text(spent: &Spent) -> String {
+    format!(
+        "{} to the bucket, {} sent, {} received",
+        output::count(spent.requests, "request"),
+        show_size(spent.sent_bytes),
+        show_size(spent.received_bytes)
+    )
 }
 
 fn unkept_text(unkept: &Unkept) -> String {

@@ -23,6 +23,19 @@ pub(super) fn text(notice: &Notice<'_>) -> Option<String> {
             show_size(*scratch_bytes),
             budget.as_secs_f64()
         ),
+        Notice::ProbingBucket {
+            place,
+            bound,
+            budget,
+        } => format!(
+            "probing {} for {:.0} s: at most {}, {} sent and {} received, besides what has to be \
+             tried again; a provider may charge for them",
+            place.display(),
+            budget.as_secs_f64(),
+            output::count(bound.requests, "request"),
+            show_size(bound.sent_bytes),
+            show_size(bound.received_bytes)
+        ),
         Notice::Probed {
             index,
             count,

@@ -159,16 +159,6 @@ fn what_only_directories_can_do_is_refused_and_changes_nothing() {
         &["receive", &database, "--to", &night, "--interval", "1s"][..],
         &["backup", &database, "--type", "log", "--to", &night],
         &["tune", &database, "--to", &night],
-        &["lab", "probe", &night],
-        &[
-            "plan",
-            "--used-bytes",
-            "1GB",
-            "--source",
-            "hdd",
-            "--target",
-            &night,
-        ],
     ] {
         let output = shop.run(words);
         let said = crate::run::text(&output);

@@ -1,0 +1,260 @@
+//! Measures what a bucket can do: uploads in parts and reads of ranges, by requests in flight.
+//!
+//!   marker --> one upload, more and more parts in flight --> its object --> ranges --> removed
+//!
+//! Invariants
+//! - All bytes are in one object, whose key has a new id. Nothing else in the bucket is touched.
+//! - The object is removed however this ends. What a killed process leaves, the next clean-up of
+//!   the place finds by its marker, as it finds what a killed backup leaves.
+//! - Requests and bytes have a bound that is known before the first one ([`MeasurePlan::bound`]).
+//!   Only a request that failed and is tried again comes on top.
+
+mod scratch;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use windlass_engine::Cancel;
+use windlass_engine::media::{SetId, fitted};
+
+use crate::bytes::{RANGE_BYTES_MAX, RANGE_BYTES_MIN};
+use crate::client::Bucket;
+use crate::clock::Spent;
+use crate::error::{Fault, ObjectError};
+use crate::layout::{BEGUN, PROBE, below};
+use crate::location::Location;
+use crate::settings::PARTS_MAX;
+use crate::storage::Buckets;
+
+use scratch::Scratch;
+
+/// How many parts, or ranges one after the other, are in flight.
+const DEPTHS: [usize; 5] = [1, 2, 4, 8, 16];
+/// So many of them are always tried: a stripe has four parts on their way.
+const DEPTHS_LEAST: usize = 3;
+/// How many ranges anywhere are in flight, and how many are read for each of these.
+const PLACES_DEPTHS: [usize; 3] = [1, 8, 32];
+const PLACES_EACH: usize = 8;
+/// The requests besides parts and ranges: markers, the begin and end of the upload, removal.
+const OTHER_REQUESTS: u64 = 40;
+/// The bytes of these.
+const OTHER_BYTES: u64 = 256 * 1024;
+
+/// What requests were measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MeasureKind {
+    /// Parts of an upload.
+    Parts,
+    /// Ranges one after the other, as a restore reads them.
+    Ranges,
+    /// Small ranges anywhere, as a query reads them.
+    Places,
+}
+
+/// What was measured with so many requests in flight.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// What requests.
+    pub kind: MeasureKind,
+    /// Bytes of one of them.
+    pub block_bytes: u64,
+    /// How many were in flight.
+    pub depth: usize,
+    /// How long all of them took.
+    pub elapsed: Duration,
+    /// How long each one took, the shortest first.
+    pub latencies: Vec<Duration>,
+}
+
+/// One step of a measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Step {
+    kind: MeasureKind,
+    block_bytes: u64,
+    depth: usize,
+    /// How many requests, at most.
+    count: u64,
+}
+
+impl Step {
+    /// Whether no further request begins. Each one that may be in flight is made once, however long
+    /// that takes.
+    fn is_over(&self, started: u64, (begin, time): (Instant, Duration)) -> bool {
+        let is_late = started >= self.depth as u64 && begin.elapsed() >= time;
+        started >= self.count || is_late
+    }
+}
+
+/// What will be measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeasurePlan {
+    part_bytes: u64,
+    steps: Vec<Step>,
+}
+
+impl MeasurePlan {
+    /// The smallest object that can be measured with parts of this size.
+    pub fn least_bytes(part_bytes: u64) -> u64 {
+        let parts: usize = DEPTHS[..DEPTHS_LEAST].iter().sum();
+        part_bytes * parts as u64
+    }
+
+    /// A plan for an object of at most so many bytes. None if it is too small.
+    pub fn new(part_bytes: u64, object_bytes: u64) -> Option<Self> {
+        if object_bytes < Self::least_bytes(part_bytes) {
+            return None;
+        }
+        let parts = (object_bytes / part_bytes).min(PARTS_MAX);
+        let mut steps = steps_of(MeasureKind::Parts, part_bytes, parts);
+        let uploaded: u64 = steps.iter().map(|step| step.count * part_bytes).sum();
+        let ranges = uploaded / RANGE_BYTES_MAX;
+        let places = PLACES_DEPTHS.map(|depth| Step {
+            kind: MeasureKind::Places,
+            block_bytes: RANGE_BYTES_MIN,
+            depth,
+            count: (depth * PLACES_EACH) as u64,
+        });
+        steps.extend(steps_of(MeasureKind::Ranges, RANGE_BYTES_MAX, ranges));
+        steps.extend(places);
+        Some(Self { part_bytes, steps })
+    }
+
+    /// The most that it spends.
+    pub fn bound(&self) -> Spent {
+        let mut bound = Spent {
+            requests: OTHER_REQUESTS,
+            sent_bytes: OTHER_BYTES,
+            received_bytes: OTHER_BYTES,
+        };
+        for step in &self.steps {
+            let bytes = step.count * step.block_bytes;
+            bound.requests += step.count;
+            match step.kind {
+                MeasureKind::Parts => bound.sent_bytes += bytes,
+                MeasureKind::Ranges | MeasureKind::Places => bound.received_bytes += bytes,
+            }
+        }
+        bound
+    }
+}
+
+/// Shares blocks out: twice as many in flight get twice as many. No depth has fewer than it needs.
+fn steps_of(kind: MeasureKind, block_bytes: u64, blocks: u64) -> Vec<Step> {
+    let mut depths = Vec::new();
+    let mut sum = 0;
+    for depth in DEPTHS {
+        if sum + depth as u64 <= blocks {
+            sum += depth as u64;
+            depths.push(depth);
+        }
+    }
+    let step = |depth: usize| Step {
+        kind,
+        block_bytes,
+        depth,
+        count: blocks * depth as u64 / sum,
+    };
+    depths.into_iter().map(step).collect()
+}
+
+impl Buckets {
+    /// Measures a place in a bucket for about `budget`. It calls `each` with the number of each
+    /// step, that of all steps, and what was measured. Returns what it spent.
+    pub fn measure(
+        &self,
+        place: &Path,
+        (plan, id): (&MeasurePlan, SetId),
+        budget: Duration,
+        cancel: &Cancel,
+        each: &mut dyn FnMut(usize, usize, &Measured),
+    ) -> Result<Spent, ObjectError> {
+        let at = Location::parse(place)?;
+        let bucket = self.bucket(&at)?;
+        let before = bucket.clock.spent();
+        can_remove(&bucket, &at, id)?;
+        let mut scratch = Scratch::begin(&bucket, &at, id, plan.part_bytes)?;
+        let measured = run(&mut scratch, plan, budget, cancel, each);
+        let removed = scratch.remove();
+        measured?;
+        removed?;
+        Ok(bucket.clock.spent().since(before))
+    }
+}
+
+/// Fails if what is written to a place stays there: so much is not left behind.
+fn can_remove(bucket: &Bucket, place: &Location, id: SetId) -> Result<(), ObjectError> {
+    let key = below(place, &format!("{BEGUN}/{PROBE}{id}"));
+    let bytes = Bytes::from(id.to_string().into_bytes());
+    bucket.wait(bucket.create(&key, &bytes))?;
+    match bucket.wait(bucket.delete(&key)) {
+        Err(error) if error.fault() == Some(Fault::Denied) => Err(ObjectError::Stays {
+            place: place.to_string(),
+        }),
+        removed => removed,
+    }
+}
+
+fn run(
+    scratch: &mut Scratch,
+    plan: &MeasurePlan,
+    budget: Duration,
+    cancel: &Cancel,
+    each: &mut dyn FnMut(usize, usize, &Measured),
+) -> Result<(), ObjectError> {
+    let (begin, count) = (Instant::now(), plan.steps.len());
+    for (index, step) in plan.steps.iter().enumerate() {
+        let left = budget.saturating_sub(begin.elapsed());
+        let time = left / fitted(count - index);
+        let mut measured = match step.kind {
+            MeasureKind::Parts => scratch.upload(step, time, cancel)?,
+            MeasureKind::Ranges | MeasureKind::Places => {
+                scratch.complete(cancel)?;
+                scratch.read(step, time, cancel)?
+            }
+        };
+        measured.latencies.sort_unstable();
+        each(index + 1, count, &measured);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn what_is_planned_stays_below_its_bound_and_within_the_object() {
+        for (part, object) in [(5, 35), (5, 64), (8, 1024), (256, 4096), (5, 1 << 20)] {
+            let plan = MeasurePlan::new(part * MIB, object * MIB).unwrap();
+            let bytes = |kind: MeasureKind| -> u64 {
+                let steps = plan.steps.iter().filter(|step| step.kind == kind);
+                steps.map(|step| step.count * step.block_bytes).sum()
+            };
+            let sent = bytes(MeasureKind::Parts);
+            assert!(sent <= object * MIB && sent <= PARTS_MAX * part * MIB);
+            assert!(bytes(MeasureKind::Ranges) <= sent);
+            let steps = plan.steps.iter();
+            assert!(steps.clone().all(|step| step.count >= step.depth as u64));
+            let count: u64 = steps.map(|step| step.count).sum();
+            let bound = plan.bound();
+            assert_eq!(bound.requests, count + OTHER_REQUESTS);
+            assert_eq!(bound.sent_bytes, sent + OTHER_BYTES);
+        }
+    }
+
+    #[test]
+    fn an_object_that_is_too_small_for_a_stripe_s_parts_is_refused() {
+        assert_eq!(MeasurePlan::least_bytes(8 * MIB), 56 * MIB);
+        assert_eq!(MeasurePlan::new(8 * MIB, 56 * MIB - 1), None);
+        let plan = MeasurePlan::new(8 * MIB, 56 * MIB).unwrap();
+        let parts = plan
+            .steps
+            .iter()
+            .filter(|step| step.kind == MeasureKind::Parts);
+        let depths: Vec<_> = parts.map(|step| (step.depth, step.count)).collect();
+        assert_eq!(depths, [(1, 1), (2, 2), (4, 4)]);
+    }
+}

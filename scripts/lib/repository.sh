@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # bench repository: what parity and encryption cost a backup, compared with the same backup without them, and with one that writes nothing.
-# Never does: round in anybody's favour, or name the machine. Needs measure.sh, benchdata.sh and peers.sh.
+# Never does: round in anybody's favour, or name the machine. Needs measure.sh, benchdata.sh, peers.sh and buckets.sh, which has the other parts.
 #
 # All devices are directories of one file system, so what parity writes besides takes its share of that disk, too. With a disk for each
 # device it would not; the rows "writes nothing" say how far the processor's time alone would go.
@@ -9,6 +9,7 @@ set -euo pipefail
 # Only its public half is needed to write a set that nobody here can read.
 bench_recipient=age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj
 repository_codecs=(zstd:1 none)
+repository_parts=(cost listing query)
 
 # back_up_to NAME DEVICES [OPTION ...]: to so many directories of its own.
 back_up_to() {
@@ -74,25 +75,34 @@ repository_rows() {
     repository_row "$name" encrypted4 "four stripes, encrypted" "$2"
 }
 
+write_costs() {
+    [[ -e $results_dir/repository-zstd-1.tsv ]] || return 0
+    echo
+    echo "## What parity and encryption cost"
+    echo
+    echo "Backups of TPC-H at scale $scale, which PostgreSQL serves, with a warm cache. All devices lie on one disk. Commit $(<"$results_dir/repository-zstd-1.build")."
+    repository_rows zstd:1 1.08
+    repository_rows none 1.3
+}
+
 write_repository_page() {
     local page="$repo_root/docs/bench-repository.md"
     {
-        echo "# What parity and encryption cost"
+        echo "# Repositories: parity, encryption, many sets and buckets"
         echo
-        echo "\`scripts/bench repository\` wrote this page: backups of TPC-H at scale $scale, which PostgreSQL serves, with a warm cache. The runs took turns."
-        echo "Seconds are medians of $pairs rounds, of whole processes; ratios are medians of those of each round. All devices lie on one disk."
-        repository_rows zstd:1 1.08
-        repository_rows none 1.3
+        echo "\`scripts/bench repository\` wrote this page; \`--only PART\` measures one part (${repository_parts[*]}). The runs of a part took turns."
+        echo "Seconds are medians of $pairs rounds, of whole processes; ratios are medians of those of each round."
+        write_costs
+        write_bucket_parts
         echo
-        echo "Machine: $(machine_description). Commit $(cat "$results_dir/repository-zstd-1.build")."
+        echo "Machine: $(machine_description)."
     } >"$results_dir/repository.page"
     mv "$results_dir/repository.page" "$page"
     cat "$page"
 }
 
-bench_repository() {
+repository_cost() {
     local name stored
-    server_dir "$bench_dir/out"
     need_tpch_cluster
     serve "tpch-$scale"
     for codec in "${repository_codecs[@]}"; do
@@ -104,6 +114,16 @@ bench_repository() {
         server_dir "$bench_dir/out"
     done
     stop_serving
-    as_server rm -rf "$bench_dir/out"
+}
+
+bench_repository() {
+    local part
+    [[ -z $only || " ${repository_parts[*]} " == *" $only "* ]] || die "repository has no part $only; its parts are ${repository_parts[*]}"
+    for part in "${repository_parts[@]}"; do
+        [[ -z $only || $only == "$part" ]] || continue
+        server_dir "$bench_dir/out"
+        "repository_$part"
+        as_server rm -rf "$bench_dir/out"
+    done
     write_repository_page
 }

@@ -21,6 +21,9 @@ use crate::names::{Fork, RelationFile};
 
 /// The first number that a server gives to what users make.
 const FIRST_OF_USERS: u32 = 16_384;
+/// Databases of initdb. Who makes one of them again, as pg_upgrade does before version 15, gives it
+/// a number of users.
+const OF_INITDB: [&str; 3] = ["postgres", "template0", "template1"];
 
 /// Lines for the end of postgresql.auto.conf if hint bits are not logged.
 const INVALID_PAGES: &str = "\n# Written by Windlass when it restored a part of this cluster: \
@@ -42,8 +45,10 @@ impl LeftOut {
         let databases = databases.iter().map(|(oid, name)| (*oid, name.clone()));
         let spaces = tablespaces.iter();
         let spaces = spaces.map(|space| (space.oid, space.name.clone()));
+        let mut databases = rest(databases.collect(), only_databases, "database")?;
+        databases.retain(|_, name| !OF_INITDB.contains(&name.as_str()));
         Ok(Self {
-            databases: rest(databases.collect(), only_databases, "database")?,
+            databases,
             tablespaces: rest(spaces.collect(), only_tablespaces, "tablespace")?,
         })
     }
@@ -206,6 +211,22 @@ mod tests {
         ] {
             assert_eq!(left.has(path.as_bytes()), is_left, "{path}");
         }
+    }
+
+    #[test]
+    fn databases_of_initdb_that_were_made_again_are_restored() {
+        let names = [
+            (16_384, "template1"),
+            (16_385, "postgres"),
+            (16_400, "shop"),
+            (16_500, "crm"),
+        ];
+        let names: HashMap<u32, String> = names.map(|(oid, name)| (oid, name.to_owned())).into();
+        let only = ["shop".to_owned()];
+        let left = LeftOut::all_but((&names, &only), (&[], &[])).unwrap();
+        assert_eq!(left.databases().collect::<Vec<_>>(), ["crm"]);
+        assert!(!left.has(b"base/16384/2619"));
+        assert!(left.has(b"base/16500/2619"));
     }
 
     #[test]

@@ -75,6 +75,8 @@ impl<'a> StripeReader<'a> {
         let capacity = self.shared.pool.buffer_bytes();
         let mut tally = Tally::default();
         for entry in self.stripe.directory() {
+            // There may be nothing to read of many blocks.
+            self.shared.check()?;
             let stage = &self.shared.progress.reader;
             let block = stage.wait_off_core(Cause::DeviceRead, || self.stripe.index_block(entry));
             let block = match block {

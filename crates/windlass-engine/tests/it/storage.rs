@@ -1,14 +1,15 @@
 //! Storage: sets are read from whatever has bytes, and a backup reads whatever has bytes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use windlass_engine::media::Codec;
+use windlass_engine::media::{Codec, FileNo};
 use windlass_engine::{
     Cancel, EngineError, FileContent, FileSpec, Files, Lies, METADATA_LIMIT_DEFAULT, OpenSet,
-    PlaceFile, ReadAt, SetState, Storage, Survey, list_sets, verify,
+    PlaceFile, ReadAt, SetState, Storage, Survey, Target, list_sets, restore, verify,
 };
 
 use crate::support::*;
@@ -67,6 +68,75 @@ impl Storage for Objects {
             });
         }
         Ok(())
+    }
+}
+
+/// Objects that cancel a run when they are read, once it is known, and count their reads from then
+/// on.
+#[derive(Debug)]
+struct Cancelling {
+    objects: Objects,
+    run: Arc<OnceLock<Cancel>>,
+    reads: Arc<AtomicUsize>,
+}
+
+#[derive(Debug)]
+struct CancellingObject {
+    object: Arc<dyn ReadAt>,
+    run: Arc<OnceLock<Cancel>>,
+    reads: Arc<AtomicUsize>,
+}
+
+impl ReadAt for CancellingObject {
+    fn length(&self) -> io::Result<u64> {
+        self.object.length()
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        if let Some(run) = self.run.get() {
+            run.cancel();
+            self.reads.fetch_add(1, Ordering::Relaxed);
+        }
+        self.object.read_at(offset, into)
+    }
+}
+
+impl Storage for Cancelling {
+    fn look(&self, location: &Path) -> io::Result<Lies> {
+        self.objects.look(location)
+    }
+
+    fn open(&self, location: &Path) -> io::Result<Arc<dyn ReadAt>> {
+        Ok(Arc::new(CancellingObject {
+            object: self.objects.open(location)?,
+            run: Arc::clone(&self.run),
+            reads: Arc::clone(&self.reads),
+        }))
+    }
+
+    fn list(&self, place: &Path, each: &mut dyn FnMut(PlaceFile)) -> Result<(), EngineError> {
+        self.objects.list(place, each)
+    }
+}
+
+/// A target that leaves these files out.
+struct LeavesOut(HashSet<FileNo>);
+
+impl Target for LeavesOut {
+    fn write(&self, file: FileNo, _offset: u64, _bytes: &[u8]) -> Result<(), EngineError> {
+        panic!("bytes of {file:?} were read");
+    }
+
+    fn hole(&self, file: FileNo, _offset: u64, _bytes: u64) -> Result<(), EngineError> {
+        panic!("zeros of {file:?} were read");
+    }
+
+    fn finish(&self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn left_out(&self) -> Option<&HashSet<FileNo>> {
+        Some(&self.0)
     }
 }
 
@@ -173,4 +243,26 @@ fn a_backup_takes_bytes_of_anything_and_finds_that_they_end_too_early() {
     .unwrap();
     let error = run.drain().unwrap_err();
     assert!(matches!(error, EngineError::SourceShort { .. }), "{error}");
+}
+
+/// Of what is left out only the index is read, which takes long enough in a bucket.
+#[test]
+fn a_restore_that_reads_index_blocks_only_ends_when_it_is_cancelled() {
+    let files = (0..40_000).map(|index| (format!("file{index}"), vec![1; 8]));
+    let storage = Cancelling {
+        objects: stored(&files.collect(), 1),
+        run: Arc::default(),
+        reads: Arc::default(),
+    };
+    let set = OpenSet::open_in(&storage, &place(), METADATA_LIMIT_DEFAULT).unwrap();
+    let blocks = set.stripes()[0].directory().len();
+    assert!(blocks > 2, "{blocks}");
+    let files = set.description().files.0.iter().map(|entry| entry.file);
+    let (target, cancel) = (LeavesOut(files.collect()), Cancel::new());
+    let options = restore_options().fit(&set).unwrap();
+    storage.run.set(cancel.clone()).unwrap();
+    let error = restore(&set, &target, &options, &Arc::default(), &cancel).unwrap_err();
+    assert!(matches!(error, EngineError::Cancelled), "{error}");
+    let reads = storage.reads.load(Ordering::Relaxed);
+    assert!(reads < blocks, "{reads} of {blocks}");
 }

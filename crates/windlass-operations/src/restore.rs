@@ -12,6 +12,7 @@ mod file;
 
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
 use windlass_engine::{Cancel, DirectoryTarget, OpenSet, OpenStripe, Outputs, RunReport};
 use windlass_lab::{Prediction, Speeds, to_f64};
 use windlass_postgres::{Kept, LeftOut, RestoreId, RestoreRequest as ClusterRequest};
@@ -202,7 +203,7 @@ fn restored(
 ) -> Result<(RestoreOutcome, RunEnd), OperationError> {
     let chosen = recovery::choose(caller, &request.set, request.recovery.as_ref())?;
     let (found, set, recovery) = chosen;
-    run.about(RunAbout::of_set(set.description()));
+    run.about(about(request, &set));
     // The profiles belong to the user who probed, who need not be the database's owner.
     let emulation = &request.settings.emulation;
     let state = StateDirectory::open(caller, emulation, request.keep_prediction);
@@ -252,6 +253,17 @@ fn restored(
         restored,
     };
     Ok((outcome, end))
+}
+
+/// What the history keeps of a restore. One of a part says so: it proves nothing of the rest.
+fn about(request: &RestoreRequest, set: &OpenSet) -> RunAbout {
+    let mut about = RunAbout::of_set(set.description());
+    let spaces = request.only_tablespaces.iter();
+    let only: Vec<_> = request.only_databases.iter().chain(spaces).collect();
+    if !only.is_empty() {
+        about.options["only"] = json!(only);
+    }
+    about
 }
 
 /// Tells how long it will take, before anything is written, if that can be known.

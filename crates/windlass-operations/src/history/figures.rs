@@ -1,13 +1,22 @@
-//! What is calculated of one run, and which runs count as backups.
+//! What is calculated of one run, and which runs count as backups, or as proofs of them.
 
 use std::path::Path;
 
+use serde_json::Value;
 use windlass_repository::CatalogRun;
 
 /// Whether a run made a backup that is there.
 pub(super) fn is_backup(run: &CatalogRun) -> bool {
     let is_one = matches!(run.operation.as_str(), "backup" | "log");
     is_one && run.state.is_success() && run.set_type.is_some()
+}
+
+/// Whether a run showed that its set can be restored. A restore of a part has not read the rest.
+pub(super) fn is_proof(run: &CatalogRun) -> bool {
+    let settings: Value = serde_json::from_str(&run.settings).unwrap_or_default();
+    let is_part = !settings["options"]["only"].is_null();
+    let is_use = matches!(run.command.as_str(), "drill" | "restore");
+    is_use && run.state.is_success() && !is_part
 }
 
 /// Bytes of the database in each second: a restore writes them, everything else reads them.
@@ -38,4 +47,21 @@ pub(super) fn float(value: i64) -> f64 {
 pub(super) fn is_same(one: &str, other: &str) -> bool {
     let real = |text: &str| Path::new(text).canonicalize().ok();
     one == other || (other.contains('/') && real(one).is_some_and(|path| Some(path) == real(other)))
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_repository::RunState;
+
+    use super::*;
+
+    #[test]
+    fn a_restore_of_a_part_is_no_proof() {
+        let mut run = CatalogRun::new("restore", "restore", ("/srv/new", "/srv/new"), 0);
+        run.state = RunState::Done;
+        run.settings = r#"{"options": {"compress": "zstd:1"}}"#.to_owned();
+        assert!(is_proof(&run));
+        run.settings = r#"{"options": {"compress": "zstd:1", "only": ["shop"]}}"#.to_owned();
+        assert!(!is_proof(&run));
+    }
 }

@@ -12,6 +12,7 @@ use serde_json::Value;
 use windlass_engine::SetEntry;
 use windlass_repository::CatalogRun;
 
+use super::figures::is_proof;
 use super::record::is_running;
 use crate::caller::Caller;
 use crate::stored::absolute;
@@ -61,7 +62,7 @@ impl Proofs {
                 };
                 self.verified.entry(id.clone()).or_default().push(verified);
             }
-            "drill" | "restore" if run.state.is_success() => {
+            _ if is_proof(run) => {
                 let last = self.proven.entry(id.clone()).or_insert(ended);
                 *last = ended.max(*last);
             }
@@ -87,7 +88,7 @@ impl Proofs {
         runs.iter().filter(is_of_these).map(|one| one.ended).max()
     }
 
-    /// When a set was last restored, or opened and checked in a drill.
+    /// When all of a set was last restored, or it was opened and checked in a drill.
     pub fn proven(&self, set: &SetEntry) -> Option<Timestamp> {
         self.proven.get(&set.set_id.to_string()).copied()
     }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use windlass_repository::{CatalogRun, RunState};
 
 use super::changes::{self, Break};
-use super::figures::{is_backup, is_same, rate, ratio};
+use super::figures::{is_backup, is_proof, is_same, rate, ratio};
 use super::schedule::{self, Gap};
 use crate::places::Configured;
 
@@ -176,14 +176,8 @@ impl Group {
     }
 
     fn proven(&self) -> Option<Proof> {
-        let proves = |run: &&CatalogRun| {
-            matches!(run.command.as_str(), "drill" | "restore") && run.state.is_success()
-        };
-        let last = self
-            .runs
-            .iter()
-            .filter(proves)
-            .max_by_key(|run| run.ended)?;
+        let proofs = self.runs.iter().filter(|run| is_proof(run));
+        let last = proofs.max_by_key(|run| run.ended)?;
         Some(Proof {
             at: Timestamp::from_millisecond(last.ended?).ok()?,
             command: last.command.clone(),

@@ -133,7 +133,10 @@ fn about(outcome: &HistoryOutcome, database: &DatabaseHistory) {
             );
             output::entry("proven", &text, Tone::Good);
         }
-        None => output::entry("proven", "never: no restore in the history", Tone::Plain),
+        None => {
+            let text = "never: no restore of all of it in the history";
+            output::entry("proven", text, Tone::Plain);
+        }
     }
     for found in &database.breaks {
         output::entry("changed", &found.to_string(), Tone::Bad);

@@ -84,8 +84,12 @@ impl Place {
         self.server.sql(database, sql)
     }
 
+    /// Runs a command that must end with this code. The place has a history.
     fn run(&self, words: &[&str], code: i32) -> String {
-        let output = windlass(words);
+        let mut command = command();
+        command.args(words).env_remove("WINDLASS_NO_HISTORY");
+        command.env("WINDLASS_STATE_DIR", self.path("state"));
+        let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{}", text(&output));
         text(&output)
     }
@@ -152,6 +156,12 @@ fn one_database_comes_back_with_its_log_and_the_others_take_no_room() {
     let whole = room(&place.server.data().join("base").join(&oid));
     // What the log changed, maps of free space, small files.
     assert!(left * 3 < whole, "{left} of {whole}");
+    // The rest of the set was not read.
+    let kept = place.run(&["history"], 0);
+    let is_kept = |line: &str| line.contains(" restore ") && line.ends_with("done");
+    assert!(kept.lines().any(is_kept), "{kept}");
+    assert!(!kept.contains("restore of set"), "{kept}");
+    assert!(kept.contains("never: no restore of all of it"), "{kept}");
     server.sql("postgres", "DROP DATABASE crm");
     server.sql("postgres", "DROP DATABASE \"odd \"\"name\"");
     server.sql("postgres", "CREATE DATABASE crm");

@@ -230,6 +230,19 @@ impl Proxy {
         lock(&self.state).seen.clone()
     }
 
+    /// Bytes of the answers so far. Waits until all requests are done with: how long an answer was
+    /// is noted behind it, when its client may have ended already.
+    pub fn received(&self) -> u64 {
+        loop {
+            let state = lock(&self.state);
+            if state.under_way == 0 {
+                return state.seen.iter().map(|one| one.received).sum();
+            }
+            drop(state);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// How many of these requests were seen.
     pub fn count(&self, asked: Asked) -> usize {
         self.seen().iter().filter(|one| one.asked == asked).count()

@@ -93,8 +93,7 @@ fn a_part_of_a_cluster_in_a_bucket_costs_what_it_reads() {
     let cost = |words: &[&str]| {
         proxy.reset();
         done_at(proxy.endpoint(), words);
-        let received = proxy.seen().iter().map(|one| one.received).sum::<u64>();
-        (received, words.join(" "))
+        (proxy.received(), words.join(" "))
     };
     let (whole, part) = (place.arg("whole"), place.arg("part"));
     let (all, _) = cost(&["restore", &bucket, "--into", &whole]);

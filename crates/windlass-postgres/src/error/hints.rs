@@ -167,6 +167,7 @@ impl PostgresError {
                     "Is it the right directory? If the cluster there is to be replaced, force it."
                 }
                 OverFault::Snapshots => "Drop them first.",
+                OverFault::Part => "Name an empty directory or a new one.",
             },
             Self::TargetNotDirectory { .. } => {
                 "A cluster is restored into a directory: name an empty one or a new one."

@@ -16,6 +16,8 @@ pub enum OverFault {
     },
     /// It has snapshots, which would be lost.
     Snapshots,
+    /// It has a cluster, and only a part of the set is wanted.
+    Part,
 }
 
 impl fmt::Display for OverFault {
@@ -31,6 +33,9 @@ impl fmt::Display for OverFault {
                 )
             }
             Self::Snapshots => out.write_str("has snapshots, which a restore would destroy"),
+            Self::Part => out.write_str(
+                "has a cluster: what a restore of a part leaves out would keep its old pages",
+            ),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::occupied::{check_unoccupied, running_server};
 use super::over::OverCluster;
 use super::{RestoreRequest, TablespacePlan};
 use crate::control::CONTROL_PATH;
-use crate::error::PostgresError;
+use crate::error::{OverFault, PostgresError};
 use crate::facts::{DatabaseFacts, Tablespace};
 
 /// What is protected while the places of a restore are compared with each other.
@@ -75,7 +75,12 @@ pub(super) fn check_data_directory(
 ) -> Result<Option<OverCluster>, PostgresError> {
     check_shape(into)?;
     if request.delta {
-        return OverCluster::find(into, system, request.force);
+        let over = OverCluster::find(into, system, request.force)?;
+        // Files that are left out are not written, so what is there would stay in them.
+        if over.is_some() && !request.left_out.is_empty() {
+            return Err(PostgresError::TargetKept(into.into(), OverFault::Part));
+        }
+        return Ok(over);
     }
     if let Some(process) = running_server(into) {
         return Err(PostgresError::TargetRunning {

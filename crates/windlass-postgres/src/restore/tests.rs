@@ -6,6 +6,7 @@ use nix::unistd::{Gid, Uid};
 use windlass_media::{BackupType, FileFlags};
 
 use super::*;
+use crate::error::OverFault;
 use crate::facts::{ChecksumFacts, Outgoing, Tablespace};
 use crate::lsn::{Lsn, Timeline};
 use crate::wal::WalRange;
@@ -156,6 +157,31 @@ fn a_mapped_tablespace_changes_link_map_and_manifest_together() {
         .find(|file| file["Path"] == "tablespace_map")
         .unwrap();
     assert_eq!(map_entry["Size"], map.len());
+}
+
+#[test]
+fn a_part_does_not_go_over_a_cluster_that_is_there() {
+    let place = tempfile::tempdir().unwrap();
+    let (into, space) = (place.path().join("data"), place.path().join("space"));
+    std::fs::create_dir(&into).unwrap();
+    std::fs::write(into.join("PG_VERSION"), "15\n").unwrap();
+    let names = [(16_500, "crm".to_owned()), (16_501, "shop".to_owned())];
+    let left_out = LeftOut::all_but((&names.into(), &["shop".to_owned()]), (&[], &[])).unwrap();
+    let plan = |left_out: LeftOut| {
+        let request = RestoreRequest {
+            into: into.clone(),
+            delta: true,
+            force: true,
+            tablespace_map: vec![("/srv/one".into(), space.clone())],
+            left_out,
+            ..RestoreRequest::default()
+        };
+        RestorePlan::new(&set_facts(&facts()), &table(), &request)
+    };
+    assert!(plan(LeftOut::default()).unwrap().over.is_some());
+    let error = plan(left_out).unwrap_err();
+    let is_refused = matches!(error, PostgresError::TargetKept(_, OverFault::Part));
+    assert!(is_refused, "{error}");
 }
 
 #[test]

@@ -82,6 +82,10 @@ fn postgres_text(error: &PostgresError) -> Option<&'static str> {
         PostgresError::TargetKept(_, OverFault::Snapshots) => {
             "Drop them first. `windlass snapshot list` shows them."
         }
+        PostgresError::TargetKept(_, OverFault::Part) => {
+            "Name an empty directory or a new one, or restore all without --only-database and \
+             --only-tablespace."
+        }
         PostgresError::TargetKept(_, OverFault::Another { .. }) => {
             "Is it the right directory? If the cluster there is to be replaced, add --force."
         }

@@ -7,8 +7,8 @@
 //! The sets of a chain are read one after the other, the newest first. Each stripe is read once, in
 //! order, index block by index block, so memory does not grow with the set. Every byte of the data
 //! region is looked at: frames by their CRC, padding by being zero. Nothing is given to the target
-//! before its checksum was right. Frames that have only files that the target leaves out are not
-//! read: their pieces are entered as the index tells of them.
+//! before its checksum was right. If the target leaves files out, frames of which it takes nothing
+//! are not read: their pieces are entered as the index tells of them.
 //!
 //! Invariants
 //! - Every range of every file is written once: where layers overlap, only the highest is, and

@@ -24,8 +24,8 @@ pub trait Target: Sync {
     fn hole(&self, file: FileNo, offset: u64, bytes: u64) -> Result<(), EngineError>;
     /// Ends the restore: first everything becomes durable, then the last files get their names.
     fn finish(&self) -> Result<(), EngineError>;
-    /// The files of which nothing is taken, if there are any. Frames that have nothing else are not
-    /// read.
+    /// The files of which nothing is taken, if there are any. Then frames are not read that have
+    /// nothing else, or only what is of no file of the newest set any more.
     fn left_out(&self) -> Option<&HashSet<FileNo>> {
         None
     }

@@ -255,8 +255,8 @@ impl LinkLedger<'_> {
 
     /// The file of the newest set to which the bytes of a file go, if they go anywhere.
     pub(super) fn heir(&self, file: FileNo) -> Option<FileNo> {
-        let (heir, _) = self.ledger.lineage.heir(self.link, file)?;
-        Some(heir)
+        let heir = self.ledger.heir(self.link, file)?;
+        Some(heir.file)
     }
 
     /// Refuses a piece that no writer of its own set makes.

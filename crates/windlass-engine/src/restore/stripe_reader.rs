@@ -111,10 +111,10 @@ impl<'a> StripeReader<'a> {
         let Some(left_out) = self.left_out else {
             return true;
         };
-        // Pieces that go nowhere are read as ever.
+        // Nobody asks for what goes nowhere, either.
         let is_left = |piece: &PieceEntry| {
             let heir = self.ledger.heir(piece.file);
-            heir.is_some_and(|file| left_out.contains(&file))
+            heir.is_none_or(|file| left_out.contains(&file))
         };
         pieces.is_empty() || !pieces.iter().all(is_left)
     }

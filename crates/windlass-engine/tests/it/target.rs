@@ -1,11 +1,16 @@
 //! Directories that are restored into, beside what the other tests restore.
 
+use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use windlass_engine::media::{Codec, FileNo, FileTable};
-use windlass_engine::{Cancel, DirectoryTarget, EngineError, Target, TargetLayout, restore};
+use windlass_engine::{
+    Cancel, DirectoryTarget, EngineError, FoundSet, OpenSet, RunReport, Target, TargetLayout,
+    restore,
+};
+use windlass_testkit::chains::History;
 
 use crate::support::*;
 
@@ -71,7 +76,6 @@ fn what_is_appended_stands_behind_the_bytes_of_the_set() {
     }
 }
 
-/// The large file is left out, as a restore of a part does it: it has another number in the target.
 #[test]
 fn what_a_target_leaves_out_is_not_read_and_all_else_comes_back() {
     let mut random = Random::new(3);
@@ -85,20 +89,11 @@ fn what_a_target_leaves_out_is_not_read_and_all_else_comes_back() {
         let places = make_set(&tree, dir.path(), &Setup::small(stripes, Codec::None));
         let set = open(&places).unwrap();
         let whole = bring_back(&set, &dir.path().join("whole")).unwrap();
-        let mut files = set.description().files.clone();
-        let mut entries = files.0.iter_mut();
-        let large = entries.find(|entry| entry.path == b"large").unwrap();
-        let number = std::mem::replace(&mut large.file, FileNo(9));
+        let mut files = set.description().files.0.iter();
+        let large = files.find(|entry| entry.path == b"large");
         let root = dir.path().join("part");
-        let target = DirectoryTarget::create(TargetLayout {
-            root: root.clone(),
-            files,
-            left_out: [number].into(),
-            ..TargetLayout::default()
-        });
-        let (target, options) = (target.unwrap(), restore_options().fit(&set).unwrap());
-        let part = restore(&set, &target, &options, &Arc::default(), &Cancel::new());
-        let (part, whole) = (part.unwrap().bytes_read, whole.bytes_read);
+        let part = bring_back_without(&set, &[large.unwrap().file].into(), &root);
+        let (part, whole) = (part.bytes_read, whole.bytes_read);
         assert!(part * 3 < whole, "{part} of {whole} bytes were read");
         for (name, bytes) in &tree {
             let found = std::fs::read(root.join(name)).unwrap();
@@ -107,6 +102,65 @@ fn what_a_target_leaves_out_is_not_read_and_all_else_comes_back() {
                 _ => &found == bytes,
             };
             assert!(is_right, "{name}");
+        }
+    }
+}
+
+/// Restores a set, but for these files, as a restore of a part does it.
+fn bring_back_without(set: &OpenSet, left_out: &HashSet<FileNo>, root: &Path) -> RunReport {
+    let mut files = set.description().files.clone();
+    let last = files.0.iter().map(|entry| entry.file.0).max();
+    let numbers = last.unwrap_or_default() + 1..;
+    for (entry, number) in files.0.iter_mut().zip(numbers) {
+        if left_out.contains(&entry.file) {
+            entry.file = FileNo(number);
+        }
+    }
+    let target = DirectoryTarget::create(TargetLayout {
+        root: root.to_owned(),
+        files,
+        left_out: left_out.clone(),
+        ..TargetLayout::default()
+    });
+    let (target, options) = (target.unwrap(), restore_options().fit(set).unwrap());
+    restore(set, &target, &options, &Arc::default(), &Cancel::new()).unwrap()
+}
+
+/// Files share frames, have layers, and lie in several sets. Some that older sets have are gone by
+/// now: nothing of these is read either.
+#[test]
+fn of_a_chain_all_comes_back_but_what_is_left_out() {
+    for seed in 0..16 {
+        let dir = tempfile::tempdir().unwrap();
+        let mut history = History::new(seed);
+        let mut newest = None;
+        for number in 0..4usize {
+            history.live();
+            let setup = Setup::small(1 + history.below(3), Codec::Lz4);
+            let place = dir.path().join(number.to_string());
+            newest = Some(history.back_up(&place, newest, &setup));
+        }
+        let newest = newest.unwrap();
+        let set = open(history.stripes(newest)).unwrap();
+        let files = &set.description().files.0;
+        let numbers = || files.iter().map(|entry| entry.file);
+        let all: HashSet<_> = numbers().collect();
+        let nothing = bring_back_without(&set, &all, &dir.path().join("nothing"));
+        let stripes = set.links().flat_map(FoundSet::stripes);
+        let blocks = stripes.flat_map(|stripe| stripe.directory());
+        let index: u64 = blocks.map(|block| u64::from(block.bytes)).sum();
+        assert_eq!(nothing.bytes_read, index, "seed {seed}");
+        let left_out: HashSet<_> = numbers().filter(|_| history.below(2) == 0).collect();
+        let root = dir.path().join("part");
+        bring_back_without(&set, &left_out, &root);
+        for (name, bytes) in history.content(newest) {
+            let entry = files.iter().find(|entry| entry.path == name.as_bytes());
+            let expected = match left_out.contains(&entry.unwrap().file) {
+                true => vec![0; bytes.len()],
+                false => bytes,
+            };
+            let found = std::fs::read(root.join(&name)).unwrap();
+            assert!(found == expected, "seed {seed}: {name}");
         }
     }
 }

@@ -41,6 +41,11 @@ fn own_port() -> u16 {
 
 /// The name of the bucket.
 pub const BUCKET: &str = "shop";
+/// A bucket and a domain that are an address of this machine together: a server that finds the name
+/// of the bucket in that of the host needs no server of names.
+pub const HOST_BUCKET: &str = "127";
+/// The domain of that bucket.
+pub const HOST_DOMAIN: &str = "0.0.1";
 /// The key that may do everything.
 pub const ACCESS_KEY: &str = "windlass-test";
 /// Its secret. Tests look for it where it must not be.
@@ -54,27 +59,35 @@ pub struct S3Server {
     directory: TempDir,
     /// The files with its certificate and with the key of that, if its connections are encrypted.
     certificate: Option<[String; 2]>,
+    bucket: &'static str,
 }
 
 impl S3Server {
     /// Starts a server with one empty bucket.
     pub fn start() -> Self {
-        Self::with(None)
+        Self::with(None, BUCKET)
+    }
+
+    /// Starts a server with the bucket [`HOST_BUCKET`], whose name is part of that of the host:
+    /// requests to this machine's address are about it, and paths are keys.
+    pub fn start_of_hosts() -> Self {
+        Self::with(None, HOST_BUCKET)
     }
 
     /// The same, with encrypted connections.
     pub fn start_encrypted(certificate: [String; 2]) -> Self {
-        Self::with(Some(certificate))
+        Self::with(Some(certificate), BUCKET)
     }
 
-    fn with(certificate: Option<[String; 2]>) -> Self {
+    fn with(certificate: Option<[String; 2]>, bucket: &'static str) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(directory.path().join("data").join(BUCKET)).unwrap();
+        std::fs::create_dir_all(directory.path().join("data").join(bucket)).unwrap();
         let mut server = Self {
             process: None,
             port: 0,
             directory,
             certificate,
+            bucket,
         };
         server.go_on();
         server
@@ -90,9 +103,11 @@ impl S3Server {
         let address = format!("127.0.0.1:{}", self.port);
         let files = self.certificate.iter();
         let encrypted = files.flat_map(|[own, key]| ["--cert", own, "--key", key]);
+        let of_hosts = (self.bucket == HOST_BUCKET).then_some(["--virtual-domain", HOST_DOMAIN]);
         let mut process = Command::new(program)
             .args(["--quiet", "--port", &address])
             .args(encrypted)
+            .args(of_hosts.into_iter().flatten())
             .arg("posix")
             .arg(self.data())
             .env("ROOT_ACCESS_KEY", ACCESS_KEY)
@@ -139,7 +154,7 @@ impl S3Server {
 
     /// The directory in which the server keeps the objects of the bucket, each as a file.
     pub fn objects(&self) -> PathBuf {
-        self.data().join(BUCKET)
+        self.data().join(self.bucket)
     }
 
     /// The keys of all objects, sorted. Unfinished uploads are none.

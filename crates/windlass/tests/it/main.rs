@@ -11,6 +11,7 @@ mod buckets_google;
 mod buckets_kept;
 mod buckets_probe;
 mod buckets_races;
+mod buckets_style;
 mod buckets_traps;
 mod buckets_uploads;
 mod chains;

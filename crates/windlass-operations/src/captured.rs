@@ -7,20 +7,22 @@
 //! Invariants
 //! - A timeline has every transaction from its beginning on. What may be lost begins a new one.
 //! - What a look found is durable before the next look lets the database remove it.
+//! - Writers of the database never wait for a bucket. What a look finds while they wait is stored
+//!   when they go on. A kill in between may leave a gap, and a new timeline names it.
 
 use std::path::{Path, PathBuf};
 
-use windlass_engine::Cancel;
 use windlass_engine::media::{LogRecord, RecordKind};
+use windlass_engine::{Cancel, Kept, show_size};
 use windlass_postgres::Timeline;
 use windlass_repository::{CommitLog, LogPlace, NewCommit, Place, StandAbout, database_number};
-use windlass_sqlite::{DatabaseKey, Held, LogCapture, LogPoint, Standing};
+use windlass_sqlite::{Commit, DatabaseKey, Held, LogCapture, LogPoint, Standing};
 
 use crate::caller::Caller;
 use crate::database::DatabaseName;
 use crate::error::OperationError;
 use crate::notice::Notice;
-use crate::stored::no_log_in_bucket;
+use crate::receiver;
 
 /// What was captured of a database.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +63,11 @@ pub(crate) struct Capturing {
     stand_nanos: Option<i64>,
     /// Whether the log has lost its end, and the first look has not been kept yet.
     has_lost: bool,
+    /// Bytes of the last transaction that the place does not take, until somebody asks.
+    passed_over: Option<u64>,
+    is_in_bucket: bool,
+    /// Nobody else writes this log meanwhile.
+    _note: Option<Kept>,
 }
 
 impl Capturing {
@@ -71,7 +78,6 @@ impl Capturing {
         before: Option<CapturedLog>,
         cancel: &Cancel,
     ) -> Result<Self, OperationError> {
-        no_log_in_bucket(place.path())?;
         // Fails if the place is not there: its disk may not be mounted.
         place.find()?;
         // Every session reads where the log ends.
@@ -82,7 +88,9 @@ impl Capturing {
         capture.set_host(&caller.host);
         let database = capture.path().to_owned();
         let key = capture.key();
-        let place_of_log = LogPlace::of_database(place, database_number(&key));
+        let number = database_number(&key);
+        let note = receiver::lock(place, number)?;
+        let place_of_log = LogPlace::of_database(place, number);
         let log = CommitLog::open(&place_of_log)?;
         let lost = place_of_log.lost_ends()?;
         for one in &lost {
@@ -108,6 +116,9 @@ impl Capturing {
             by_nanos: nanos_now(),
             stand_nanos: None,
             has_lost: !lost.is_empty(),
+            passed_over: None,
+            is_in_bucket: !place.is_directory(),
+            _note: note,
         };
         capturing.join(caller)?;
         Ok(capturing)
@@ -157,11 +168,19 @@ impl Capturing {
         let before = captured.commits;
         let mut stand_nanos = self.stand_nanos;
         let (mut after_nanos, mut by_nanos) = (self.after_nanos, self.by_nanos);
+        let (passed_over, is_in_bucket) = (&mut self.passed_over, self.is_in_bucket);
         self.capture.look(cancel, |capture, look| {
+            log.defer(is_in_bucket && look.writers_wait);
             by_nanos = by_nanos.max(look.by_nanos);
             for commit in &look.commits {
                 if let Some(point) = look.empty_before(commit) {
                     emptied(log, capture, (point, after_nanos))?;
+                }
+                stand_nanos = None;
+                if !log.takes(commit) {
+                    *passed_over = Some(pass_over(log, capture, (commit, by_nanos))?);
+                    captured.breaks += 1;
+                    continue;
                 }
                 let new = NewCommit {
                     commit: *commit,
@@ -169,9 +188,8 @@ impl Capturing {
                     by_nanos,
                 };
                 log.commit(&new, |keep| capture.pages::<OperationError>(commit, keep))?;
-                stand_nanos = None;
                 captured.commits += 1;
-                captured.bytes += u64::from(commit.count) * u64::from(commit.page_bytes);
+                captured.bytes += bytes_of(commit);
             }
             after_nanos = look.looked_nanos;
             let has_frames = log.end_point().is_some_and(|end| end.frame > 0);
@@ -180,12 +198,14 @@ impl Capturing {
             }
             Ok::<_, OperationError>(log.sync()?)
         })?;
+        log.defer(false);
+        log.sync()?;
         (self.after_nanos, self.by_nanos) = (after_nanos, by_nanos);
         if std::mem::take(&mut self.has_lost) {
             // What was lost has come again, or a new timeline says that it may be.
             log.admit_lost_ends()?;
         }
-        captured.number = log.number();
+        (captured.timeline, captured.number) = (log.timeline(), log.number());
         captured.held = self.held_before.and(self.capture.held());
         let found_any = captured.commits > before;
         self.stand_nanos = stand_nanos;
@@ -206,6 +226,26 @@ impl Capturing {
         self.log.stand(LogRecord { by_nanos, ..stand }, about)?;
         self.stand_nanos = None;
         Ok(self.log.sync()?)
+    }
+
+    /// Bytes of a transaction that the place does not take, if one came since somebody asked: a new
+    /// timeline begins behind it.
+    pub(crate) fn take_passed_over(&mut self) -> Option<u64> {
+        self.passed_over.take()
+    }
+
+    /// What was captured so far.
+    pub(crate) fn captured(&self) -> &CapturedLog {
+        &self.captured
+    }
+
+    /// The database's own log, which has what the place lacks, and how long it is.
+    pub(crate) fn own_log(&self) -> (PathBuf, u64) {
+        let mut path = self.captured.database.clone().into_os_string();
+        path.push("-wal");
+        let path = PathBuf::from(path);
+        let bytes = path.metadata().map_or(0, |metadata| metadata.len());
+        (path, bytes)
     }
 
     /// Whether a process waits for us.
@@ -241,6 +281,32 @@ fn emptied(
     let until = unclear_until(&stand, &about);
     log.emptied(stand, about)?;
     Ok(until)
+}
+
+fn bytes_of(commit: &Commit) -> u64 {
+    u64::from(commit.count) * u64::from(commit.page_bytes)
+}
+
+/// Begins a timeline behind a transaction that the place does not take. Returns its bytes.
+fn pass_over(
+    log: &mut CommitLog,
+    capture: &LogCapture,
+    (commit, by_nanos): (&Commit, i64),
+) -> Result<u64, OperationError> {
+    let bytes = bytes_of(commit);
+    let lost = format!(
+        "a transaction has {}, which is too much for one object of a bucket",
+        show_size(bytes)
+    );
+    let standing = capture.standing_at(commit.point)?;
+    let (stand, about) = stand_of(capture, standing, by_nanos, Some(lost));
+    let stand = LogRecord {
+        page_bytes: commit.page_bytes,
+        page_count: commit.page_count,
+        ..stand
+    };
+    log.begin(stand, about)?;
+    Ok(bytes)
 }
 
 /// Up to when the change time of the file does not prove that it is still that of the stand.

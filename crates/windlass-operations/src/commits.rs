@@ -9,7 +9,7 @@ use std::ops::Range;
 use jiff::Timestamp;
 use windlass_engine::media::{LogRecord, SetId};
 use windlass_engine::{SetEntry, SetState};
-use windlass_postgres::Timeline;
+use windlass_postgres::{Lsn, Timeline};
 use windlass_repository::{
     CommitReader, Linked, Links, LogPlace, LostEnd, Record, RepositoryError, TimelineLog, link,
 };
@@ -60,7 +60,8 @@ pub struct CommitRun {
     pub end_nanos: i64,
     /// How many transactions of the timeline come before it, and how many before its end.
     numbers: Range<u64>,
-    objects: Range<usize>,
+    /// Where its first object begins, and where the first one behind it does.
+    positions: Range<Lsn>,
     /// The sets that stand in it, oldest first.
     pub sets: Vec<DatabaseSet>,
     /// The first moment to which one of them leads, in nanoseconds since 1970.
@@ -168,7 +169,7 @@ impl DatabaseLog {
         let timelines = self.timelines.iter_mut();
         let of = timelines.filter(|one| one.timeline == at.timeline);
         let mut runs = of.flat_map(|one| &mut one.runs);
-        runs.find(|run| run.objects.contains(&at.object))
+        runs.find(|run| run.positions.contains(&at.start))
     }
 
     /// The same, as far as it says whose log it is.
@@ -209,11 +210,12 @@ fn found_in(
         *key = about.key;
         lost = about.lost.or(lost);
         let last = last_of(&mut reader, &objects)?.unwrap_or(first);
+        let start_of = |object| reader.start_of(object).unwrap_or(Lsn(u64::MAX));
         runs.push(CommitRun {
             start_nanos: first.by_nanos,
             end_nanos: last.by_nanos,
             numbers: first.number..last.number,
-            objects,
+            positions: start_of(objects.start)..start_of(objects.end),
             sets: Vec::new(),
             first_nanos: None,
         });

@@ -108,6 +108,7 @@ pub mod probed;
 pub mod probing;
 pub mod reach;
 mod receive;
+mod receiver;
 pub mod recorded;
 mod recovered;
 mod recovery;

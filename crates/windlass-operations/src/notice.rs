@@ -105,6 +105,22 @@ pub enum Notice<'a> {
     },
     /// A capture has ended: what came before may be lost. Another one begins.
     CaptureBroken(&'a SqliteError),
+    /// A transaction is too long for the place. A timeline begins behind it.
+    PassedOver {
+        /// The database.
+        database: &'a Path,
+        /// The timeline.
+        timeline: Timeline,
+        /// Bytes of its pages.
+        bytes: u64,
+    },
+    /// A capture ends because of an error. What the place lacks is in the database's own log.
+    NotKept {
+        /// That log.
+        log: &'a Path,
+        /// How many bytes it has.
+        bytes: u64,
+    },
     /// Log that was durable is gone from the end of a growing object. The source is asked for it.
     LogLost(&'a LostEnd),
     /// The server has removed log that was to be received: what lies between is missing.

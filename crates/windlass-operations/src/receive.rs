@@ -11,7 +11,6 @@
 //! - When the caller ends it, everything that has come is made durable first.
 
 mod database;
-mod lock;
 mod slot;
 mod start;
 mod stream;

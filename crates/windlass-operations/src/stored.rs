@@ -73,14 +73,6 @@ pub(crate) fn no_bucket(path: &Path, what: &'static str) -> Result<(), DeviceErr
     }
 }
 
-/// Refuses a place in a bucket for the log of a SQLite database, whose objects grow.
-pub(crate) fn no_log_in_bucket(path: &Path) -> Result<(), DeviceError> {
-    no_bucket(
-        path,
-        "the log of a SQLite database is kept in directories only",
-    )
-}
-
 /// A place, as the log in it is read.
 pub(crate) fn log_at(path: &Path) -> Place {
     let place = match is_in_bucket(path) {

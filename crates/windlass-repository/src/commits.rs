@@ -12,7 +12,8 @@
 //!   the end of its object. The next object then begins behind it, with a stand at the last whole
 //!   record.
 //! - A reader checks that each object goes on where the one before ended.
-//! - Two processes never write the log of one database.
+//! - Two processes never write the log of one database: a directory is locked, and in a bucket the
+//!   writer leaves a note.
 
 mod link;
 mod reader;

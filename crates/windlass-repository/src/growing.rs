@@ -298,7 +298,7 @@ impl GrowingLog {
         }
     }
 
-    /// How many bytes have come since the last object was sealed.
+    /// How many bytes have come since the last object was sealed, or the last part was stored.
     pub(crate) fn growing_bytes(&self) -> u64 {
         match &self.current {
             Some(current) => self.position.0 - current.start.0,

@@ -81,6 +81,15 @@ impl ObjectName {
     pub fn may_hold(&self, at: Lsn) -> bool {
         self.start <= at && self.end.is_none_or(|end| at < end)
     }
+
+    /// Whether another object has all that this one has, and more.
+    pub(crate) fn lies_within(&self, other: &Self) -> bool {
+        let (Some(end), Some(other_end)) = (self.end, other.end) else {
+            return false;
+        };
+        let is_inside = other.start <= self.start && end <= other_end;
+        is_inside && (self.start, end) != (other.start, other_end)
+    }
 }
 
 fn hex(text: &str, digits: usize) -> Option<u64> {
@@ -155,8 +164,12 @@ impl LogPlace {
     }
 
     /// Makes the directory of this log, durably. While the value lives that is returned, no other
-    /// process writes this log.
+    /// process writes this log. In a bucket nothing can be locked: whoever writes there leaves a
+    /// note before.
     pub(crate) fn lock(&self) -> Result<Option<Locked<File>>, RepositoryError> {
+        if !self.place.is_directory() {
+            return Ok(None);
+        }
         self.make_directory_of(&self.root.join(FILES))?;
         let directory = File::open(&self.root).doing("open", &self.root)?;
         match Locked::take(directory) {

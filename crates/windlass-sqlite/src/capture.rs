@@ -27,7 +27,9 @@
 //! - Writers wait only while the last of the log is copied in their absence, which is done if it
 //!   has grown by [`HELD_FRAMES`]. It is measured. What they wait for was captured and copied just
 //!   before, except for what came meanwhile. This rest must be durable before they go on: their
-//!   next transaction may begin the log again.
+//!   next transaction may begin the log again. Whoever keeps it where that takes long makes it
+//!   durable behind the look ([`Look::writers_wait`]). If it is killed in between, the log is found
+//!   to have begun again, and what was committed in the gap is not passed over in silence.
 //! - A pin leaves mark 0 only when no process is inside a checkpoint.
 //!
 //! Locking: as in `session.rs`. The process has no other connection to the database.
@@ -78,6 +80,8 @@ pub struct LogCapture {
     /// The last commit that was given out.
     last: LogPoint,
     held: Held,
+    /// Whether writers are kept away just now.
+    is_holding: bool,
     /// The log could not be copied up to here, because somebody reads it.
     read_up_to: Option<LogPoint>,
     /// Where an earlier capture ended, as long as nothing behind it was given out. The file may
@@ -96,6 +100,8 @@ pub struct Look {
     pub by_nanos: i64,
     /// The commit that the database stands at.
     pub point: LogPoint,
+    /// Whether writers wait for the end of this look.
+    pub writers_wait: bool,
     /// Whether a pin was held since the last of the transactions before these.
     is_pinned: bool,
 }
@@ -133,6 +139,7 @@ impl LogCapture {
             index,
             database,
             held: Held::default(),
+            is_holding: false,
             read_up_to: None,
             before: None,
         })
@@ -291,6 +298,7 @@ impl LogCapture {
             looked_nanos,
             by_nanos: now_nanos(),
             point: LogPoint::of(&index),
+            writers_wait: self.is_holding,
             is_pinned: self.before.is_none(),
         };
         self.index = index;

@@ -137,6 +137,12 @@ impl Terminal {
                 let message = chain(error.to_string(), error);
                 output::note(&format!("warning: {message}; beginning again"));
             }
+            Notice::PassedOver {
+                database,
+                timeline,
+                bytes,
+            } => point::passed_over(database, *timeline, *bytes),
+            Notice::NotKept { log, bytes } => point::not_kept(log, *bytes),
             Notice::Captures {
                 database,
                 timeline,

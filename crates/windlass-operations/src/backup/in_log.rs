@@ -7,9 +7,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use windlass_engine::Cancel;
+use windlass_object::is_in_bucket;
 use windlass_repository::{LogPlace, RepositoryError, database_number, link};
 use windlass_sqlite::DatabaseFacts;
 
+use crate::receiver;
 use crate::stored::log_at;
 use crate::warnings::NOT_IN_LOG;
 
@@ -27,9 +29,15 @@ pub(super) fn warning(
     let standing = facts.standing.as_ref()?;
     let since = Instant::now();
     for place in places {
-        let log = LogPlace::of_database(&log_at(place), database_number(&facts.key()));
+        let number = database_number(&facts.key());
+        let log = LogPlace::of_database(&log_at(place), number);
+        // What is received into a bucket does not grow there.
+        let is_received = || match is_in_bucket(place) {
+            true => receiver::is_there(place, number),
+            false => log.is_received(),
+        };
         let is_in_log = || -> Result<bool, RepositoryError> {
-            Ok(!log.is_received()? || link(&log, standing)?.is_some())
+            Ok(!is_received()? || link(&log, standing)?.is_some())
         };
         loop {
             match is_in_log() {

@@ -8,7 +8,6 @@
 //!
 //! In a bucket sets are hidden before they are removed. As long as they are, their log stays, too.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use windlass_engine::SetEntry;
@@ -186,13 +185,8 @@ fn bound_of_database(
         let Some(found) = linked(log, &set)? else {
             return Ok(None);
         };
-        let at = (found.timeline, found.object);
+        let at = (found.timeline, found.start);
         first = Some(first.map_or(at, |first| at.min(first)));
     }
-    let Some((timeline, object)) = first else {
-        return Ok(None);
-    };
-    let objects: BTreeMap<_, _> = log.objects(timeline)?.into_iter().enumerate().collect();
-    let start = objects.get(&object).map(|name| name.start);
-    Ok(start.map(|start| Expired::before_in(timeline, start)))
+    Ok(first.map(|(timeline, start)| Expired::before_in(timeline, start)))
 }

@@ -4,6 +4,9 @@
 //!
 //! What the database loses of its log before it was read is never passed over in silence: the log
 //! of the place goes on with a new timeline.
+//!
+//! If the place cannot be reached any more, what it lacks is in the database's own log. The command
+//! says so, and how much that is at most, before it ends.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -33,7 +36,7 @@ pub(super) fn receive(
     loop {
         check_used(&request.to)?;
         let capturing = Capturing::open(caller, (path, place), before.take(), cancel)?;
-        match session(capturing, request, cancel)? {
+        match session(caller, capturing, (request, cancel))? {
             (received, None) => return Ok(received),
             (received, Some(error)) => {
                 caller.tell(&Notice::CaptureBroken(&error));
@@ -45,9 +48,9 @@ pub(super) fn receive(
 
 /// Captures until the caller ends it, or until something breaks that another session may mend.
 fn session(
+    caller: &Caller,
     mut capturing: Capturing,
-    request: &ReceiveRequest,
-    cancel: &Cancel,
+    (request, cancel): (&ReceiveRequest, &Cancel),
 ) -> Result<(CapturedLog, Option<SqliteError>), OperationError> {
     let interval = request.interval.unwrap_or(DATABASE_INTERVAL);
     // What is under way is finished, so that the last look has everything.
@@ -55,7 +58,16 @@ fn session(
     let mut written = Instant::now();
     loop {
         let is_last = cancel.is_cancelled();
-        match capturing.look(&patient) {
+        let looked = capturing.look(&patient);
+        if let Some(bytes) = capturing.take_passed_over() {
+            let captured = capturing.captured();
+            caller.tell(&Notice::PassedOver {
+                database: &captured.database,
+                timeline: captured.timeline,
+                bytes,
+            });
+        }
+        match looked {
             Ok(true) => written = Instant::now(),
             Ok(false) if written.elapsed() >= QUIET => {
                 capturing.stand()?;
@@ -66,7 +78,11 @@ fn session(
             Err(OperationError::Sqlite(error)) if error.is_break() => {
                 return Ok((capturing.abandon()?, Some(error)));
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                let (log, bytes) = capturing.own_log();
+                caller.tell(&Notice::NotKept { log: &log, bytes });
+                return Err(error);
+            }
         }
         if is_last {
             return Ok((capturing.end()?, None));

@@ -15,6 +15,7 @@ use super::start::{self, Beginning, Server, Start, next_timeline};
 use crate::error::OperationError;
 use crate::notice::Notice;
 use crate::places::check_used;
+use crate::receiver;
 
 /// How often the server hears from us at least, if it has no limit of its own.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -67,7 +68,7 @@ impl LogStream {
         let system = session.identify()?;
         check_same(to, earlier, system.system)?;
         if lock.is_none() {
-            *lock = super::lock::lock(at, system.system)?;
+            *lock = receiver::lock(at, system.system)?;
         }
         let segment_bytes = size(&session.setting("wal_segment_size")?)?;
         let limit = duration(&session.setting("wal_sender_timeout")?);

@@ -112,7 +112,7 @@ fn last_commit(
         None => true,
     };
     let mut reader = CommitReader::new(log, from.timeline)?;
-    reader.seek(from.object);
+    reader.seek_to(from.start)?;
     let (mut found, mut end, mut is_last, mut lost) = (None, None, true, None);
     loop {
         let record = match reader.next_record() {
@@ -223,7 +223,7 @@ impl FilePlan {
         mut give: impl FnMut(u64, &[u8]) -> Result<(), OperationError>,
     ) -> Result<Option<LogRecord>, OperationError> {
         let mut reader = CommitReader::new(&self.log, self.from.timeline)?;
-        reader.seek(self.from.object);
+        reader.seek_to(self.from.start)?;
         let mut page = Vec::new();
         let mut last: Option<LogRecord> = None;
         let number = |last: Option<LogRecord>| last.map_or(self.from.number, |last| last.number);

@@ -80,7 +80,7 @@ pub(super) fn of_database(
             return Ok(None);
         };
         let mut reader = CommitReader::new(&log, from.timeline)?;
-        reader.seek(from.object);
+        reader.seek_to(from.start)?;
         let mut last = from.since_nanos;
         loop {
             match reader.next_record() {

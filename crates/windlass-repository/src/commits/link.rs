@@ -14,13 +14,13 @@
 //! empty log is looked for only in objects of its time.
 
 use windlass_media::LogRecord;
-use windlass_postgres::Timeline;
+use windlass_postgres::{Lsn, Timeline};
 use windlass_sqlite::{LogPoint, Standing};
 
 use super::reader::{CommitReader, Record};
 use super::stand::point_of;
 use crate::error::RepositoryError;
-use crate::place::LogPlace;
+use crate::place::{LogPlace, ObjectName};
 
 /// More often than this no log begins again while an object of it is written.
 const RESTARTS_MAX: u32 = 1 << 16;
@@ -30,8 +30,12 @@ const RESTARTS_MAX: u32 = 1 << 16;
 pub struct Linked {
     /// The timeline.
     pub timeline: Timeline,
-    /// The object from which on its later transactions are, counted from 0.
-    pub object: usize,
+    /// The object from which on its later transactions are, counted from 0 in the list in which it
+    /// was found.
+    object: usize,
+    /// Where that object begins. In a bucket the list may be another one by now, and this position
+    /// may lie in an object that took its place.
+    pub start: Lsn,
     /// How many transactions of the timeline it has.
     pub number: u64,
     /// When the capture had seen the last of these, in nanoseconds since 1970: the first moment to
@@ -47,7 +51,14 @@ pub fn link(place: &LogPlace, state: &Standing) -> Result<Option<Linked>, Reposi
 /// A log in which states can be found: the first record of each object.
 pub struct Links {
     place: LogPlace,
-    timelines: Vec<(Timeline, Vec<Option<LogRecord>>)>,
+    timelines: Vec<Starts>,
+}
+
+/// A timeline, its objects, and the first record of each.
+struct Starts {
+    timeline: Timeline,
+    objects: Vec<ObjectName>,
+    records: Vec<Option<LogRecord>>,
 }
 
 impl Links {
@@ -55,13 +66,17 @@ impl Links {
     pub fn of(place: &LogPlace) -> Result<Self, RepositoryError> {
         let mut timelines = Vec::new();
         for timeline in place.timelines()? {
-            let mut reader = CommitReader::new(place, timeline)?;
-            let mut starts = Vec::new();
+            let mut reader = CommitReader::new(place, timeline)?.reading_ends();
+            let mut records = Vec::new();
             for object in 0..reader.objects() {
                 reader.seek(object);
-                starts.push(reader.next_of_object()?.map(|record| *record.head()));
+                records.push(reader.next_of_object()?.map(|record| *record.head()));
             }
-            timelines.push((timeline, starts));
+            timelines.push(Starts {
+                timeline,
+                objects: reader.into_objects(),
+                records,
+            });
         }
         let place = place.clone();
         Ok(Self { place, timelines })
@@ -69,8 +84,8 @@ impl Links {
 
     /// Finds a state; the newest timeline counts first.
     pub fn find(&self, state: &Standing) -> Result<Option<Linked>, RepositoryError> {
-        for (timeline, starts) in self.timelines.iter().rev() {
-            let found = self.find_in(*timeline, starts, state)?;
+        for starts in self.timelines.iter().rev() {
+            let found = self.find_in(starts, state)?;
             if found.is_some() {
                 return Ok(found);
             }
@@ -78,14 +93,10 @@ impl Links {
         Ok(None)
     }
 
-    fn find_in(
-        &self,
-        timeline: Timeline,
-        starts: &[Option<LogRecord>],
-        state: &Standing,
-    ) -> Result<Option<Linked>, RepositoryError> {
-        let mut reader = CommitReader::new(&self.place, timeline)?;
-        let mut search = Search::new(timeline, state);
+    fn find_in(&self, of: &Starts, state: &Standing) -> Result<Option<Linked>, RepositoryError> {
+        let starts = &of.records;
+        let mut reader = CommitReader::over(&self.place, of.timeline, of.objects.clone());
+        let mut search = Search::new(of.timeline, state);
         for object in 0..starts.len() {
             let next = starts.get(object + 1).copied().flatten();
             let previous = object.checked_sub(1).and_then(|before| starts[before]);
@@ -100,8 +111,9 @@ impl Links {
                 continue;
             }
             reader.seek(object);
+            let start = reader.start_of(object).unwrap_or_default();
             while let Some(record) = reader.next_of_object()? {
-                if search.ends_at(&record, object) {
+                if search.ends_at(&record, (object, start)) {
                     return Ok(search.found);
                 }
             }
@@ -131,12 +143,13 @@ impl<'a> Search<'a> {
     }
 
     /// Looks at the next record. True if the search is over.
-    fn ends_at(&mut self, record: &Record, object: usize) -> bool {
+    fn ends_at(&mut self, record: &Record, (object, start): (usize, Lsn)) -> bool {
         let head = record.head();
         let before = self.last;
         let here = Linked {
             timeline: self.timeline,
             object,
+            start,
             number: head.number,
             since_nanos: head.by_nanos,
         };

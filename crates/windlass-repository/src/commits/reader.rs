@@ -1,5 +1,10 @@
 //! Reads the records of a timeline, object after object.
+//!
+//! In a bucket one object takes the place of several, which go after it. Those that are still there
+//! are passed over, also in a directory to which they were copied. Of one that goes before it is
+//! read, its part of the new object is read.
 
+use std::cmp::Reverse;
 use std::io::ErrorKind;
 use std::ops::Range;
 
@@ -7,13 +12,16 @@ use windlass_engine::Reading;
 use windlass_media::{
     FormatError, LOG_RECORD_BYTES, LOG_STAND_BYTES_MAX, LogRecord, RecordKind, Structure, fitted,
 };
-use windlass_postgres::Timeline;
+use windlass_postgres::{Lsn, Timeline};
 use windlass_sqlite::LogPoint;
 
 use super::stand::{StandAbout, point_of};
 use crate::error::{FormatContext, LostEnd, RepositoryError};
 use crate::object::{FrameMemory, LogObject};
 use crate::place::{LogPlace, ObjectName};
+
+/// Objects of a bucket that are not longer are read with one request.
+const SHORT_BYTES: u64 = 1 << 20;
 
 /// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,8 +51,11 @@ pub struct CommitReader {
     place: LogPlace,
     timeline: Timeline,
     objects: Vec<ObjectName>,
-    /// The object to open next.
+    /// What is read of objects.
+    reading: Reading,
+    /// The object to open next, and where to go on in it if that is not its beginning.
     next: usize,
+    from: Option<Lsn>,
     open: Option<Open>,
     /// What the object that ended last has lost.
     lost: Option<LostEnd>,
@@ -59,23 +70,51 @@ struct Open {
     frame: usize,
     /// How much of the frame was read.
     used: usize,
-    /// Bytes of the last record that were not read.
+    /// Bytes that are not read in front of the next record.
     skip: u64,
+    /// No record that is read begins here or behind.
+    until: u64,
     is_new: bool,
 }
 
 impl CommitReader {
     /// The records of a timeline, from the beginning.
     pub fn new(place: &LogPlace, timeline: Timeline) -> Result<Self, RepositoryError> {
-        Ok(Self {
+        let objects = outermost(place.objects(timeline)?);
+        Ok(Self::over(place, timeline, objects))
+    }
+
+    /// The records of these objects, which were listed before.
+    pub(crate) fn over(place: &LogPlace, timeline: Timeline, objects: Vec<ObjectName>) -> Self {
+        Self {
             place: place.clone(),
             timeline,
-            objects: place.objects(timeline)?,
+            objects,
+            reading: Reading::Whole,
             next: 0,
+            from: None,
             open: None,
             lost: None,
             before: None,
-        })
+        }
+    }
+
+    /// The same, for somebody who reads only a little of each object.
+    pub(crate) fn reading_ends(self) -> Self {
+        Self {
+            reading: Reading::Ends,
+            ..self
+        }
+    }
+
+    /// What was listed.
+    pub(crate) fn into_objects(self) -> Vec<ObjectName> {
+        self.objects
+    }
+
+    /// Where an object begins, counted from 0.
+    pub fn start_of(&self, object: usize) -> Option<Lsn> {
+        self.objects.get(object).map(|one| one.start)
     }
 
     /// How many objects there are.
@@ -106,7 +145,23 @@ impl CommitReader {
     /// Goes on with this object, counted from 0.
     pub fn seek(&mut self, object: usize) {
         (self.next, self.open, self.before) = (object, None, None);
-        self.lost = None;
+        (self.lost, self.from) = (None, None);
+    }
+
+    /// Goes on at a position at which an object begins, or began before another one took its place.
+    pub fn seek_to(&mut self, start: Lsn) -> Result<(), RepositoryError> {
+        let exact = self.objects.iter().rposition(|one| one.start == start);
+        let holding = || self.objects.iter().position(|one| one.may_hold(start));
+        let Some(object) = exact.or_else(holding) else {
+            return Err(RepositoryError::Gap {
+                timeline: self.timeline,
+                from: start,
+                to: Lsn(start.0.saturating_add(1)),
+            });
+        };
+        self.seek(object);
+        self.from = Some(start);
+        Ok(())
     }
 
     /// The next record. `None` at the end of the timeline. Fails in front of a gap, and of what is
@@ -174,7 +229,8 @@ impl CommitReader {
         if let Some(gap) = missing {
             return Err(gap);
         }
-        let object = match self.place.open_object(self.timeline, name, Reading::Whole) {
+        let opened = self.opened(name);
+        let (object, part) = match opened {
             // Nothing of it can be read.
             Err(RepositoryError::LostEnd { lost, .. }) => {
                 (self.next, self.lost) = (self.next + 1, Some(lost));
@@ -185,27 +241,55 @@ impl CommitReader {
                 if source.kind() == ErrorKind::NotFound && name.end.is_none() =>
             {
                 let start = name.start;
-                self.objects = self.place.objects(self.timeline)?;
+                self.objects = outermost(self.place.objects(self.timeline)?);
                 let now = self.objects.iter().find(|object| object.start == start);
                 match now {
-                    Some(name) => self
-                        .place
-                        .open_object(self.timeline, name, Reading::Whole)?,
+                    Some(name) => (self.opened(name)?, None),
                     None => return Ok(false),
                 }
             }
-            opened => opened?,
+            Err(missing) if is_gone(&missing) && !self.place.at().is_directory() => {
+                self.open_outer(name, missing)?
+            }
+            opened => (opened?, None),
         };
         self.next += 1;
+        let part = part.unwrap_or(object.header.start..object.end());
+        let from = self.from.take().map_or(0, |from| from.0);
         self.open = Some(Open {
             memory: FrameMemory::new(&object.path)?,
+            skip: part.start.max(from) - object.header.start,
+            until: part.end,
             object,
             frame: 0,
             used: 0,
-            skip: 0,
             is_new: true,
         });
         Ok(true)
+    }
+
+    /// Opens the object that has taken the place of one that is gone, and says which part of it
+    /// that was.
+    fn open_outer(
+        &self,
+        name: &ObjectName,
+        missing: RepositoryError,
+    ) -> Result<(LogObject, Option<Range<u64>>), RepositoryError> {
+        let objects = self.place.objects(self.timeline)?;
+        let outer = objects.iter().find(|other| name.lies_within(other));
+        let (Some(outer), Some(end)) = (outer, name.end) else {
+            return Err(missing);
+        };
+        Ok((self.opened(outer)?, Some(name.start.0..end.0)))
+    }
+
+    fn opened(&self, name: &ObjectName) -> Result<LogObject, RepositoryError> {
+        let is_short = name.bytes.is_some_and(|bytes| bytes <= SHORT_BYTES);
+        let reading = match is_short {
+            true => Reading::Whole,
+            false => self.reading,
+        };
+        self.place.open_object(self.timeline, name, reading)
     }
 
     /// Refuses an object that does not go on where the one before ended, and transactions that do
@@ -239,6 +323,25 @@ impl CommitReader {
     }
 }
 
+/// The objects that lie within no other one, in their order. A directory has others only if it is a
+/// copy of what a bucket had.
+fn outermost(mut objects: Vec<ObjectName>) -> Vec<ObjectName> {
+    objects.sort_by_key(|one| (one.start, Reverse(one.end)));
+    let mut covered = Lsn(0);
+    objects.retain(|one| {
+        let is_outer = one.end.is_none_or(|end| end > covered);
+        covered = covered.max(one.end.unwrap_or_default());
+        is_outer
+    });
+    objects.sort();
+    objects
+}
+
+/// Whether an object is not there any more.
+fn is_gone(error: &RepositoryError) -> bool {
+    matches!(error, RepositoryError::Io { source, .. } if source.kind() == ErrorKind::NotFound)
+}
+
 impl Open {
     /// The next record, if it is there completely.
     fn record(&mut self) -> Result<Option<Record>, RepositoryError> {
@@ -246,6 +349,9 @@ impl Open {
             return Ok(None);
         }
         self.skip = 0;
+        if self.position() >= self.until {
+            return Ok(None);
+        }
         let mut head = [0; LOG_RECORD_BYTES];
         if !self.read(&mut head)? {
             return Ok(None);
@@ -270,12 +376,15 @@ impl Open {
 
     /// How many bytes of records the object has behind this one.
     fn left(&self) -> u64 {
-        let starts = self.object.index();
-        let at = match starts.get(self.frame) {
+        self.object.end() - self.position()
+    }
+
+    /// Where the next byte of records is.
+    fn position(&self) -> u64 {
+        match self.object.index().get(self.frame) {
             Some(entry) => entry.position + self.used as u64,
             None => self.object.end(),
-        };
-        self.object.end() - at
+        }
     }
 
     /// Passes over bytes; frames that nobody needs are not decoded.

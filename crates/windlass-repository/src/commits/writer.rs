@@ -1,4 +1,12 @@
 //! Writes the records of a SQLite database's log.
+//!
+//!   directory   an object grows, and is sealed when it is long
+//!   bucket      each sync stores an object of whole records; when they are many or long, one takes
+//!               their place
+//!
+//! Invariants
+//! - Each object begins with a stand, and no record is in two objects.
+//! - Nothing is asked of a bucket while the writers of the database wait ([`CommitLog::defer`]).
 
 use windlass_engine::durable::Locked;
 use windlass_media::{LogRecord, RecordKind, fitted};
@@ -9,7 +17,7 @@ use super::reader::{CommitReader, Record};
 use super::stand::{StandAbout, point_of};
 use crate::error::RepositoryError;
 use crate::growing::{GrowingLog, GrowingStart};
-use crate::place::LogPlace;
+use crate::place::{LogPlace, OBJECT_BYTES_MAX};
 
 /// An object is sealed when it has so many bytes of records. A transaction is never in two of them.
 const OBJECT_BYTES: u64 = 16 << 20;
@@ -25,6 +33,8 @@ pub struct CommitLog {
     last: Option<(LogRecord, StandAbout)>,
     /// Whether an earlier timeline has records, if this one has none.
     has_earlier: bool,
+    /// Whether what comes stays in memory for now.
+    is_deferred: bool,
     _lock: Option<Locked<std::fs::File>>,
 }
 
@@ -41,7 +51,7 @@ pub struct NewCommit {
 
 impl CommitLog {
     /// Opens the log of a database in a place that exists, and finds out where it ends. Fails if
-    /// another process writes it.
+    /// another process writes it. In a bucket the caller makes sure that there is none.
     pub fn open(place: &LogPlace) -> Result<Self, RepositoryError> {
         let lock = place.lock()?;
         let mut timelines = place.timelines()?;
@@ -52,6 +62,7 @@ impl CommitLog {
             timeline: timeline.unwrap_or(Timeline(0)),
             last: None,
             has_earlier: false,
+            is_deferred: false,
             _lock: lock,
         };
         if let Some(timeline) = timeline {
@@ -124,17 +135,20 @@ impl CommitLog {
     /// Goes on with the log: what comes follows what it has.
     pub fn go_on(&mut self, stand: LogRecord, about: StandAbout) -> Result<(), RepositoryError> {
         self.begin_object()?;
-        self.stand(stand, about)
+        self.put_stand(stand, about)
     }
 
     /// Begins a new timeline: something before it may be lost. One that was begun and has no record
     /// yet is begun again.
     pub fn begin(&mut self, stand: LogRecord, about: StandAbout) -> Result<(), RepositoryError> {
+        if let Some(growing) = self.growing.take() {
+            growing.end()?;
+        }
         if self.last.take().is_some() || self.timeline == Timeline(0) {
             self.timeline = Timeline(self.timeline.0 + 1);
         }
         self.begin_object()?;
-        self.stand(stand, about)
+        self.put_stand(stand, about)
     }
 
     /// Seals what an earlier writer left, and begins another object behind it.
@@ -165,11 +179,17 @@ impl CommitLog {
             page_count,
             ..stand
         };
-        self.stand(stand, about)
+        self.put_stand(stand, about)
     }
 
     /// Says where the database stands now, which has changed nothing since the last transaction.
     pub fn stand(&mut self, stand: LogRecord, about: StandAbout) -> Result<(), RepositoryError> {
+        // An object begins with the point at which the one before ended.
+        self.seal_long()?;
+        self.put_stand(stand, about)
+    }
+
+    fn put_stand(&mut self, stand: LogRecord, about: StandAbout) -> Result<(), RepositoryError> {
         let text = windlass_engine::to_json(&about).to_string();
         let head = LogRecord {
             kind: RecordKind::Stand,
@@ -181,6 +201,18 @@ impl CommitLog {
         self.put(text.as_bytes())?;
         self.last = Some((head, about));
         Ok(())
+    }
+
+    /// Whether the place takes a transaction. In a bucket it is in memory until it is there.
+    pub fn takes(&self, commit: &windlass_sqlite::Commit) -> bool {
+        let bytes = u64::from(commit.count) * u64::from(commit.page_bytes);
+        self.place.at().is_directory() || bytes <= OBJECT_BYTES_MAX
+    }
+
+    /// Whether what comes stays in memory for now: then nothing is asked of the place, and nothing
+    /// is durable. The next [`sync`](Self::sync) after that makes it so.
+    pub fn defer(&mut self, is_deferred: bool) {
+        self.is_deferred = is_deferred;
     }
 
     /// Keeps a transaction. `pages` gives each of its pages.
@@ -220,11 +252,11 @@ impl CommitLog {
         let Some(growing) = &mut self.growing else {
             return Ok(());
         };
-        if growing.growing_bytes() >= OBJECT_BYTES {
+        if growing.is_long(OBJECT_BYTES) && !self.is_deferred {
             growing.seal()?;
         }
         match self.last.clone() {
-            Some((head, about)) if growing.growing_bytes() == 0 => self.stand(head, about),
+            Some((head, about)) if growing.growing_bytes() == 0 => self.put_stand(head, about),
             _ => Ok(()),
         }
     }
@@ -236,9 +268,12 @@ impl CommitLog {
         }
     }
 
-    /// Makes everything durable.
+    /// Makes everything durable, unless that is deferred.
     pub fn sync(&mut self) -> Result<(), RepositoryError> {
-        self.growing.as_mut().map_or(Ok(()), GrowingLog::sync)
+        match &mut self.growing {
+            Some(growing) if !self.is_deferred => growing.sync(),
+            _ => Ok(()),
+        }
     }
 
     /// Admits what objects of this log have lost of their ends: it has come again, or the timeline

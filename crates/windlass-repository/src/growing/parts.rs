@@ -7,12 +7,15 @@
 //! - What is durable stays so: parts go only when the object of the whole segment is there.
 //! - What a killed run left of a segment is joined with what comes. What lies within another object
 //!   goes.
+//! - The transactions of a SQLite database have no segments. Each part of them begins and ends with
+//!   a record, so a part is whole by itself: those of a killed run stay. Their writer says when
+//!   parts are joined.
 //! - An object that is there with the same name has the same bytes, or nothing is stored any more.
 
 use std::path::{Path, PathBuf};
 
 use windlass_engine::Reading;
-use windlass_media::fitted;
+use windlass_media::{LogContent, fitted};
 use windlass_postgres::Lsn;
 
 use super::GrowingLog;
@@ -24,6 +27,8 @@ use crate::reader::LogReader;
 
 /// Segments that are longer stay in parts: their bytes would have to be kept until they end.
 const GATHERED_BYTES_MAX: u64 = 64 << 20;
+/// More parts are joined even if they are short: each reader lists them.
+const PARTS_MAX: usize = 256;
 
 /// The parts of a segment that are stored.
 pub(super) struct Parts {
@@ -49,19 +54,15 @@ impl Parts {
     }
 }
 
-/// Whether another object has all that this one has, and more.
-fn lies_within(one: &ObjectName, other: &ObjectName) -> bool {
-    let (Some(end), Some(other_end)) = (one.end, other.end) else {
-        return false;
-    };
-    let is_inside = other.start <= one.start && end <= other_end;
-    is_inside && (one.start, end) != (other.start, other_end)
-}
-
 impl GrowingLog {
     /// Takes up what an earlier run stored of the segment that goes on at the position, so that one
     /// object can take its place.
     pub(super) fn take_up_parts(&mut self) -> Result<(), RepositoryError> {
+        if *self.place.content() == LogContent::Commits {
+            let last = Lsn(self.position.0.saturating_sub(1));
+            drop(self.without_inner(self.place.objects_at(self.timeline, last)?));
+            return Ok(());
+        }
         let bytes = u64::from(self.segment_bytes);
         let begin = Lsn(self.position.0 / bytes * bytes);
         let objects = self.without_inner(self.place.objects_at(self.timeline, begin)?);
@@ -99,7 +100,7 @@ impl GrowingLog {
             opened.and_then(|object| object.verify()).is_ok()
         };
         let outer_of = |one: &ObjectName| {
-            let mut outer = objects.iter().filter(|other| lies_within(one, other));
+            let mut outer = objects.iter().filter(|other| one.lies_within(other));
             outer.find(is_sound).is_some()
         };
         let (inner, others): (Vec<_>, Vec<_>) = objects.iter().cloned().partition(outer_of);
@@ -122,6 +123,18 @@ impl GrowingLog {
                 from,
                 to: None,
             }],
+        }
+    }
+
+    /// Whether what has come since the last object was sealed has so many bytes, or is in many
+    /// parts.
+    pub(crate) fn is_long(&self, bytes: u64) -> bool {
+        match &self.parts {
+            Some(parts) => {
+                let gathered = (parts.bytes.len() + self.pending.len()) as u64;
+                gathered >= bytes || parts.objects.len() >= PARTS_MAX
+            }
+            None => self.growing_bytes() >= bytes,
         }
     }
 

@@ -13,14 +13,14 @@ use windlass_sqlite::{Commit, LogCapture, LogPoint, SqliteError, Standing};
 use windlass_testkit::sqlite::{CommitLedger, LedgerSpec};
 
 /// A database with one transaction that is captured again and again, and the place of its log.
-struct Captured {
+pub struct Captured {
     dir: TempDir,
-    capture: LogCapture,
+    pub capture: LogCapture,
 }
 
 impl Captured {
     /// Syncs cost nothing in memory, and these tests make many.
-    fn new() -> Self {
+    pub fn new() -> Self {
         let memory = Path::new("/dev/shm");
         let dir = match memory.is_dir() {
             true => tempfile::Builder::new()
@@ -40,13 +40,13 @@ impl Captured {
         Self { dir, capture }
     }
 
-    fn log(&self) -> LogPlace {
+    pub fn log(&self) -> LogPlace {
         let number = database_number(&self.capture.key());
         let place = windlass_repository::Place::directory(self.dir.path().join("place"));
         LogPlace::of_database(&place, number)
     }
 
-    fn stand(&self) -> (LogRecord, StandAbout) {
+    pub fn stand(&self) -> (LogRecord, StandAbout) {
         let standing = self.capture.standing().unwrap();
         let (page_bytes, page_count) = self.capture.shape();
         let head = LogRecord {
@@ -70,7 +70,7 @@ impl Captured {
     }
 
     /// Gives the transaction to `keep`.
-    fn look(&mut self, mut keep: impl FnMut(&LogCapture, &Commit)) {
+    pub fn look(&mut self, mut keep: impl FnMut(&LogCapture, &Commit)) {
         let looked = self.capture.look(&Cancel::new(), |capture, look| {
             look.commits.iter().for_each(|commit| keep(capture, commit));
             Ok::<_, SqliteError>(())
@@ -79,7 +79,7 @@ impl Captured {
     }
 }
 
-fn keep(log: &mut CommitLog, capture: &LogCapture, commit: &Commit) {
+pub fn keep(log: &mut CommitLog, capture: &LogCapture, commit: &Commit) {
     let new = NewCommit {
         commit: *commit,
         after_nanos: 1,

@@ -9,6 +9,7 @@
 
 mod ahead;
 mod commits;
+mod commits_whole;
 mod damage;
 mod growing;
 mod lost_ends;

@@ -67,7 +67,9 @@ impl LogCapture {
             return Ok(());
         }
         let since = Instant::now();
+        self.is_holding = true;
         let copied = self.copy_alone(cancel, keep);
+        self.is_holding = false;
         let released = self.holder.release_writers();
         self.held.times += 1;
         self.held.longest = self.held.longest.max(since.elapsed());

@@ -19,6 +19,8 @@ struct Copying {
     ledger: CommitLedger,
     capture: LogCapture,
     commits: u64,
+    /// How many looks writers waited for.
+    waited: u64,
     /// The salts of the logs that were seen.
     generations: BTreeSet<[u8; 8]>,
 }
@@ -43,6 +45,7 @@ impl Copying {
             ledger,
             capture,
             commits: 0,
+            waited: 0,
             generations: BTreeSet::new(),
         }
     }
@@ -54,8 +57,10 @@ impl Copying {
     fn look(&mut self) -> Result<(), SqliteError> {
         let copy = File::options().write(true).open(self.copy()).unwrap();
         let (commits, generations) = (&mut self.commits, &mut self.generations);
+        let waited = &mut self.waited;
         self.capture.look(&Cancel::new(), |capture, look| {
             generations.insert(look.point.salts);
+            *waited += u64::from(look.writers_wait);
             for commit in &look.commits {
                 let bytes = u64::from(commit.page_bytes);
                 capture.pages(commit, |page, content| {
@@ -173,13 +178,14 @@ fn writers_do_not_wait_at_every_look_beside_a_long_reader() {
         copying.transaction(&mut shell, number);
         copying.look().unwrap();
         assert_eq!(copying.capture.held().times, 1, "transaction {number}");
+        assert_eq!(copying.waited, 1, "transaction {number}");
     }
     // Once more when the log has grown as much again, and then when nobody is in the way.
     big_transaction(&mut shell);
     copying.look().unwrap();
     copying.transaction(&mut shell, 12);
     copying.look().unwrap();
-    assert_eq!(copying.capture.held().times, 2);
+    assert_eq!((copying.capture.held().times, copying.waited), (2, 2));
     reader.run("COMMIT;");
     copying.look().unwrap();
     assert_eq!(copying.capture.held().times, 2);

@@ -15,7 +15,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use windlass_engine::parse_seconds;
-use windlass_object::is_in_bucket;
 use windlass_operations::schedule::{Job, JobKind};
 
 use super::file::{Config, Entry, Section, mistake};
@@ -204,28 +203,19 @@ impl<'a> Scheduled<'a> {
         }
         self.check_name(kind, entry)?;
         if kind == JobKind::Log {
-            self.check_log(&source, places, entry)?;
+            self.check_log(places, entry)?;
         }
         self.check_rules(kind, entry)
     }
 
     /// Refuses to keep a log where no command keeps it.
-    fn check_log(&self, source: &str, places: &[String], entry: &Entry) -> Result<(), Failure> {
-        let is_file = source.starts_with('/');
-        let (why, hint) = match places {
-            [place] if is_file && is_in_bucket(Path::new(place)) => (
-                "the log of a SQLite database is kept in directories only",
-                "Write log = \"off\" in its schedule, and let `windlass receive` keep the log in a \
-                 directory.",
-            ),
-            [_] => return Ok(()),
-            _ => (
-                "a log goes to one place",
-                "Write log = \"off\" in its schedule, and let `windlass receive` or archive-push keep \
-                 the log in one of its places.",
-            ),
-        };
-        let what = format!("log of {}: {why}", self.name);
+    fn check_log(&self, places: &[String], entry: &Entry) -> Result<(), Failure> {
+        if places.len() == 1 {
+            return Ok(());
+        }
+        let what = format!("log of {}: a log goes to one place", self.name);
+        let hint = "Write log = \"off\" in its schedule, and let `windlass receive` or archive-push \
+                    keep the log in one of its places.";
         Err(mistake(&entry.place, &what, hint))
     }
 

@@ -1,6 +1,9 @@
 //! Shows what a user may not expect at the point of a recovery, and what log is missing.
 
+use std::path::Path;
+
 use jiff::Timestamp;
+use windlass_engine::show_size;
 use windlass_operations::PointRemark;
 use windlass_postgres::{Lsn, Timeline};
 use windlass_repository::LostEnd;
@@ -70,6 +73,27 @@ pub(super) fn log_gap((timeline, from): (Timeline, Lsn), (next, to): (Timeline, 
          slot (--slot) keeps log while nobody receives it, up to the server's \
          max_slot_wal_keep_size.",
     );
+}
+
+/// Warns of a transaction that a bucket does not take.
+pub(super) fn passed_over(database: &Path, timeline: Timeline, bytes: u64) {
+    output::note(&format!(
+        "warning: a transaction of {} has {}, which is too much for one object of a bucket: \
+         timeline {timeline} begins behind it",
+        database.display(),
+        show_size(bytes)
+    ));
+    output::note("hint: Make a full backup: no earlier set leads to this timeline.");
+}
+
+/// Says where a database's transactions are that its place lacks.
+pub(super) fn not_kept(log: &Path, bytes: u64) {
+    output::note(&format!(
+        "warning: transactions that are not in the place are in {} ({}). `windlass receive` finds \
+         them there, unless the database begins this log again before: then it names the gap",
+        log.display(),
+        show_size(bytes)
+    ));
 }
 
 /// Warns of what the latest state lacks.

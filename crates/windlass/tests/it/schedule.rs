@@ -398,9 +398,6 @@ fn a_schedule_that_could_not_work_is_refused_with_its_line() {
             "is relative, and jobs run in /",
         );
     }
-    let in_bucket = "[database.crm]\nsource = \"/crm.db\"\nto = \"s3://backups/crm\"\n";
-    let own = format!("{in_bucket}[database.crm.schedule]\nlog = \"daily\"\n");
-    wrong("full = \"daily\"\n", &own, "kept in directories only");
     let two = "[database.crm]\nsource = \"/crm.db\"\nto = [\"/x\", \"/y\"]\n";
     let two = format!("{two}[database.crm.schedule]\nlog = \"daily\"\n");
     wrong("full = \"daily\"\n", &two, "a log goes to one place");
@@ -471,4 +468,18 @@ fn units_of_a_user_are_enabled_by_systemctl() {
     assert_eq!((units(&directory).len(), links().len()), (2, 1));
     user(&["schedule", "remove"]);
     assert_eq!((units(&directory).len(), links().len()), (0, 0));
+}
+
+#[test]
+fn the_log_of_a_database_may_go_to_a_bucket() {
+    let place = configured();
+    std::fs::copy(place.path("shop.db"), place.path("crm.db")).unwrap();
+    let crm = format!(
+        "[database.crm]\nsource = \"{}\"\nto = \"s3://backups/crm\"\n\
+         [database.crm.schedule]\nlog = \"daily\"\n",
+        place.arg("crm.db")
+    );
+    write(&place, "", &crm);
+    done(&place, &[]);
+    assert!(units(&place.path("units")).contains_key("windlass-crm-log.timer"));
 }

@@ -1,11 +1,12 @@
 //! The lock of a receiver in a bucket, where nothing can be locked: a note, as readers of sets
-//! leave them. It names the cluster.
+//! leave them. It names the cluster, or the SQLite database.
 //!
 //! Invariant: a note is left before the receiver looks for others. Of two that begin at once, one
 //! sees the other, and perhaps both do.
 
 use std::collections::BTreeSet;
 use std::io;
+use std::path::Path;
 
 use windlass_engine::Kept;
 use windlass_engine::media::SetId;
@@ -17,27 +18,45 @@ use crate::devices::STORAGE;
 /// Where the part of a note begins that each receiver has for itself.
 const OWN_AT: usize = 12;
 
-/// Makes this process the only receiver of a cluster's log in a place, as long as the value lives.
-/// In a directory, objects that grow are locked instead.
-pub(super) fn lock(place: &Place, system: u64) -> Result<Option<Kept>, RepositoryError> {
+/// Makes this process the only one that receives the log of a cluster or of a SQLite database into
+/// a place, as long as the value lives. In a directory, the log or its growing objects are locked
+/// instead.
+pub(crate) fn lock(place: &Place, system: u64) -> Result<Option<Kept>, RepositoryError> {
     let path = place.path();
     if !STORAGE.hides(path) {
         return Ok(None);
     }
-    let io = |source: io::Error| RepositoryError::Io {
-        doing: "leave a note in",
-        path: path.to_owned(),
-        source,
-    };
+    let io = |source: io::Error| failed("leave a note in", path, source);
     let own = note(system);
     let kept = STORAGE.note(path, &BTreeSet::from([own])).map_err(io)?;
     let noted = STORAGE.noted(path).map_err(io)?;
-    let is_other = |one: &&SetId| one.0[..OWN_AT] == own.0[..OWN_AT] && **one != own;
+    let is_other = |one: &&SetId| is_of_same(one, &own) && **one != own;
     match noted.iter().find(is_other) {
         None => Ok(Some(kept)),
         Some(_) => Err(RepositoryError::Locked {
             path: path.to_owned(),
         }),
+    }
+}
+
+/// Whether somebody receives this log into a place in a bucket.
+pub(crate) fn is_there(place: &Path, system: u64) -> Result<bool, RepositoryError> {
+    let own = note(system);
+    let noted = STORAGE.noted(place);
+    let noted = noted.map_err(|source| failed("look for notes in", place, source))?;
+    Ok(noted.iter().any(|one| is_of_same(one, &own)))
+}
+
+/// Whether two notes are of the same log.
+fn is_of_same(one: &SetId, other: &SetId) -> bool {
+    one.0[..OWN_AT] == other.0[..OWN_AT]
+}
+
+fn failed(doing: &'static str, path: &Path, source: io::Error) -> RepositoryError {
+    RepositoryError::Io {
+        doing,
+        path: path.to_owned(),
+        source,
     }
 }
 

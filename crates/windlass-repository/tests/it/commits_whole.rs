@@ -1,0 +1,242 @@
+//! The log of a SQLite database in a place whose objects appear whole, as those of a bucket do.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use windlass_engine::media::LogRecord;
+use windlass_engine::{ListedObject, Listing, Naming, NewObject, Objects, ReadAt, Reading};
+use windlass_postgres::Timeline;
+use windlass_repository::{CommitLog, CommitReader, LogPlace, Place, database_number};
+
+use crate::commits::{Captured, keep};
+
+/// How many parts are joined.
+const PARTS: usize = 256;
+
+type Held = BTreeMap<PathBuf, Vec<u8>>;
+
+/// Objects in memory. Nothing can grow or be locked there.
+#[derive(Clone, Debug, Default)]
+struct Memory(Arc<Mutex<Held>>);
+
+impl Memory {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.0.lock().unwrap()
+    }
+
+    /// The parts of the locations below a folder.
+    fn below(&self, folder: &Path) -> Vec<(PathBuf, Vec<String>, u64)> {
+        let held = self.held();
+        let found = held.iter().filter_map(|(location, bytes)| {
+            let below = location.strip_prefix(folder).ok()?;
+            let parts = below.iter().map(|one| one.to_str().unwrap().to_owned());
+            let parts: Vec<String> = parts.collect();
+            Some((location.clone(), parts, bytes.len() as u64))
+        });
+        found.collect()
+    }
+}
+
+impl Objects for Memory {
+    fn find(&self, _place: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn folders(&self, folder: &Path) -> io::Result<Vec<String>> {
+        let below = self.below(folder).into_iter();
+        let mut names: Vec<_> = below
+            .filter(|(_, parts, _)| parts.len() > 1)
+            .map(|(_, parts, _)| parts[0].clone())
+            .collect();
+        names.dedup();
+        Ok(names)
+    }
+
+    fn objects(&self, folder: &Path, listing: Listing<'_>) -> io::Result<Vec<ListedObject>> {
+        let depth = if listing == Listing::Below { 2 } else { 1 };
+        let below = self.below(folder).into_iter();
+        let own = below.filter(|(_, parts, _)| parts.len() == depth);
+        let listed = own.map(|(location, _, bytes)| ListedObject {
+            location,
+            bytes: Some(bytes),
+        });
+        Ok(listed.collect())
+    }
+
+    fn open(&self, at: &Path, _: Option<u64>, _: Reading) -> io::Result<Arc<dyn ReadAt>> {
+        match self.held().get(at) {
+            Some(bytes) => Ok(Arc::new(Object(bytes.clone()))),
+            None => Err(ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn create(&self, _place: &Path, location: &Path) -> io::Result<Box<dyn NewObject>> {
+        Ok(Box::new(New {
+            memory: self.clone(),
+            location: location.to_owned(),
+            bytes: Vec::new(),
+        }))
+    }
+
+    fn remove(&self, location: &Path) -> io::Result<()> {
+        self.held().remove(location);
+        Ok(())
+    }
+
+    fn settle(&self, _place: &Path, _location: &Path) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Object(Vec<u8>);
+
+impl ReadAt for Object {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.0.len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let from = usize::try_from(offset).unwrap().min(self.0.len());
+        let count = into.len().min(self.0.len() - from);
+        into[..count].copy_from_slice(&self.0[from..from + count]);
+        Ok(count)
+    }
+}
+
+struct New {
+    memory: Memory,
+    location: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl Write for New {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl NewObject for New {
+    fn name(self: Box<Self>, _hash_bytes: usize) -> io::Result<Naming> {
+        let mut held = self.memory.held();
+        if held.contains_key(&self.location) {
+            return Ok(Naming::Taken);
+        }
+        held.insert(self.location.clone(), self.bytes.clone());
+        Ok(Naming::Named)
+    }
+
+    fn name_over(self: Box<Self>, _hash_bytes: usize) -> io::Result<()> {
+        let mut held = self.memory.held();
+        held.insert(self.location.clone(), self.bytes.clone());
+        Ok(())
+    }
+}
+
+/// The log of a database in memory.
+fn log_of(captured: &Captured) -> (Memory, LogPlace) {
+    let memory = Memory::default();
+    let objects: &'static Memory = Box::leak(Box::new(memory.clone()));
+    let place = Place::new("s3://memory/place", objects);
+    let number = database_number(&captured.capture.key());
+    (memory, LogPlace::of_database(&place, number))
+}
+
+/// The records that a reader gives from here on.
+fn rest(reader: &mut CommitReader) -> Vec<LogRecord> {
+    std::iter::from_fn(|| reader.next_record().unwrap().map(|one| *one.head())).collect()
+}
+
+fn reader(place: &LogPlace) -> CommitReader {
+    CommitReader::new(place, Timeline(1)).unwrap()
+}
+
+/// Each sync makes an object. When they are many, one takes their place: also for somebody who has
+/// listed them before, and also if one of them stays.
+#[test]
+fn many_parts_become_one_object_and_every_reader_finds_the_same_records() {
+    let mut captured = Captured::new();
+    let (memory, place) = log_of(&captured);
+    let mut log = CommitLog::open(&place).unwrap();
+    let (stand, about) = captured.stand();
+    log.begin(stand, about.clone()).unwrap();
+    log.sync().unwrap();
+    captured.look(|capture, commit| keep(&mut log, capture, commit));
+    log.sync().unwrap();
+    for _ in 2..PARTS {
+        log.stand(stand, about.clone()).unwrap();
+        log.sync().unwrap();
+    }
+    let parts = memory.held().clone();
+    assert_eq!(parts.len(), PARTS);
+    let all = rest(&mut reader(&place));
+    assert!(all.len() > PARTS && all.iter().any(|head| head.number == 1));
+    let mut early = reader(&place);
+    let mut found: Vec<_> = (0..3)
+        .map(|_| *early.next_record().unwrap().unwrap().head())
+        .collect();
+    log.stand(stand, about.clone()).unwrap();
+    log.sync().unwrap();
+    assert_eq!(memory.held().len(), 2);
+    found.extend(rest(&mut early));
+    assert_eq!(found, all);
+    let now = rest(&mut reader(&place));
+    assert_eq!(now[..all.len()], all);
+    assert_eq!(now.len(), all.len() + 2);
+    // A run was killed before it could remove this one.
+    let (location, bytes) = parts.iter().nth(PARTS / 2).unwrap();
+    memory.held().insert(location.clone(), bytes.clone());
+    assert_eq!(rest(&mut reader(&place)), now);
+    log.end().unwrap();
+    let mut next = CommitLog::open(&place).unwrap();
+    assert_eq!(next.number(), 1);
+    next.go_on(stand, about).unwrap();
+    next.sync().unwrap();
+    assert!(!memory.held().contains_key(location));
+    next.end().unwrap();
+    captured.capture.end().unwrap();
+}
+
+#[test]
+fn nothing_is_asked_of_a_place_while_that_is_deferred() {
+    let mut captured = Captured::new();
+    let (memory, place) = log_of(&captured);
+    let mut log = CommitLog::open(&place).unwrap();
+    let (stand, about) = captured.stand();
+    log.begin(stand, about).unwrap();
+    log.sync().unwrap();
+    let before = memory.held().clone();
+    log.defer(true);
+    captured.look(|capture, commit| keep(&mut log, capture, commit));
+    log.sync().unwrap();
+    assert_eq!(*memory.held(), before);
+    log.defer(false);
+    log.sync().unwrap();
+    assert_eq!(memory.held().len(), before.len() + 1);
+    assert_eq!(CommitLog::open(&place).unwrap().number(), 1);
+    captured.capture.end().unwrap();
+}
+
+/// 256 MiB of pages.
+#[test]
+fn only_a_directory_takes_a_transaction_of_any_length() {
+    let mut captured = Captured::new();
+    let (_, place) = log_of(&captured);
+    let in_memory = CommitLog::open(&place).unwrap();
+    let in_directory = CommitLog::open(&captured.log()).unwrap();
+    captured.look(|_, commit| {
+        let mut long = *commit;
+        long.count = (256 << 20) / long.page_bytes;
+        assert!(in_memory.takes(&long) && in_directory.takes(&long));
+        long.count += 1;
+        assert!(!in_memory.takes(&long) && in_directory.takes(&long));
+    });
+    captured.capture.end().unwrap();
+}

@@ -2,7 +2,7 @@
 //! settles afterwards.
 //!
 //!   WAL:       begin --> view --> copy, overlaid --> check --> end --> finish
-//!                            \--> nothing changed since the base --^
+//!                            \--> what changed since the base, if known --^
 //!   rollback:  begin, look, end --> copy --> (settle)* --> begin --> settle --> end --> finish
 //!                                   no lock held here      ^--- the lock that is reported
 //!
@@ -18,6 +18,7 @@
 //! Locking: see `session.rs`.
 
 use std::fs::File;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -105,6 +106,9 @@ fn backup(database: &Database, mut run: BackupRun) -> Result<BackupOutcome, Sqli
     closed.map_err(explained)?;
     copied.facts.label.clone_from(&database.label);
     copied.facts.host.clone_from(&database.facts().host);
+    if database.chain.is_some() && copied.facts.changes_from.is_none() {
+        copied.facts.changes_from = Some("pages".to_owned());
+    }
     if let Some(hashes) = &copied.hashes {
         copied.facts.page_hashes = hashes.keep(&copied.facts, &mut run)?;
     }
@@ -165,19 +169,12 @@ impl Backup<'_> {
         let has_log_pages = log_pages.is_some();
         let hook = SourceHook::with_log_pages(log_pages, self.work(Some(&header)));
         self.run.set_hook(hook.clone());
-        let hashes = match &self.database.chain {
-            Some(chain) if chain.base.is_at(&standing, reach.bytes) => {
-                self.leave_all_out(reach)?;
-                chain.base.hashes().cloned().map(SetHashes::Base)
-            }
-            _ => {
-                self.copy_all(reach)?;
-                hook.page_hashes()
-            }
-        };
+        let (hashes, is_by_log) = self.copy_since(&standing, &hook, (reach, header.page_bytes))?;
         let bytes = reach.bytes;
         let mut facts = self.facts(&hook, reach)?;
         facts.standing = Some(standing);
+        facts.file_is_state = !has_log_pages;
+        facts.changes_from = is_by_log.then(|| "log".to_owned());
         view.check(has_log_pages)?;
         let lock_held = self.end()?;
         Ok(Copied {
@@ -188,6 +185,35 @@ impl Backup<'_> {
             layered: false,
             hashes,
         })
+    }
+
+    /// Copies what can differ from the base: everything, if nobody knows. Returns the hashes of the
+    /// pages, and whether the log said what can.
+    fn copy_since(
+        &mut self,
+        standing: &Standing,
+        hook: &SourceHook,
+        (reach, page_bytes): (Reach, u32),
+    ) -> Result<(Option<SetHashes>, bool), SqliteError> {
+        let mut parts = None;
+        if let Some(chain) = &self.database.chain {
+            let base = &chain.base;
+            if base.is_at(standing, reach.bytes) {
+                self.copy_parts(reach, Vec::new())?;
+                return Ok((base.hashes().cloned().map(SetHashes::Base), true));
+            }
+            let log = hook.log_pages();
+            parts = base.parts_since((standing, reach.bytes), log, page_bytes as usize)?;
+        }
+        let is_by_log = parts.is_some();
+        match parts {
+            Some(parts) => {
+                hook.inherit_hashes();
+                self.copy_parts(reach, parts)?;
+            }
+            None => self.copy_all(reach)?,
+        }
+        Ok((hook.page_hashes(), is_by_log))
     }
 
     /// What happens to the pages, which are as long as the header says.
@@ -334,11 +360,13 @@ impl Backup<'_> {
         Ok(self.run.drain()?)
     }
 
-    /// Copies nothing: the base has all of it.
-    fn leave_all_out(&mut self, reach: Reach) -> Result<(), SqliteError> {
-        self.run.progress().set_total(0);
+    /// Copies some parts: the base has the rest.
+    fn copy_parts(&mut self, reach: Reach, parts: Vec<Range<u64>>) -> Result<(), SqliteError> {
+        let bytes = parts.iter().map(|part| part.end - part.start).sum();
+        self.run.progress().set_total(bytes);
+        self.run.progress().set_phase("copying what changed");
         let spec = file_spec(&self.database.file, reach);
-        self.run.push_parts(spec, [])?;
+        self.run.push_parts(spec, parts)?;
         Ok(self.run.drain()?)
     }
 

@@ -1,14 +1,17 @@
 //! What a backup builds on: an earlier set with a database file, whatever its path was.
 //!
 //!   does the state stand where the base does? -- yes --> no page is read
-//!                                            -- no ---> each page: the same as in the base?
-//!                                                         -- yes --> left out
-//!                                                         -- no ---> goes into the set
+//!   is the file proven to be as it was then?  -- yes --> pages of the log --+
+//!                                             -- no ---> all pages ---------+
+//!                                       the same as in the base? <----------+
+//!                                         -- yes --> left out
+//!                                         -- no ---> goes into the set
 //!
-//! Nothing in a SQLite database says which pages changed: the change counter rests in WAL mode, and
-//! a file can be replaced. So the backup reads all pages and compares their hashes with those that
-//! the base has (`page_hashes.rs`), or the pages themselves, byte by byte, if it has none. Only
-//! that nothing changed at all can be known without reading (`standing.rs`).
+//! Nothing in the file of a SQLite database says which pages changed: the change counter rests in
+//! WAL mode, and a file can be replaced. So the backup reads all pages and compares their hashes
+//! with those that the base has (`page_hashes.rs`), or the pages themselves, byte by byte, if it
+//! has none. Fewer are read only if it is proven that nobody wrote to the file: none if nothing
+//! changed at all (`standing.rs`), or those of the log (`written.rs`).
 //!
 //! Invariant: only bytes of layer 0 are left out. A range that was read again lies over an older
 //! version in the same set, which would come back.
@@ -20,9 +23,12 @@ use std::sync::Arc;
 use windlass_engine::{EngineError, OpenSet, Pages, ReadAt};
 use windlass_media::{BackupType, Base, FileKind, FileNo, Inherited, InheritedFiles, fitted};
 
+use crate::error::SqliteError;
 use crate::facts::{DatabaseFacts, KIND};
+use crate::log_pages::LogPages;
 use crate::page_hashes::BaseHashes;
 use crate::standing::Standing;
+use crate::written::{Written, parts};
 
 /// How much is read at once of what is checked.
 const CHECK_BYTES: u64 = 1 << 20;
@@ -34,7 +40,7 @@ pub struct ChainBase {
     ids: Vec<String>,
     file: FileNo,
     bytes: u64,
-    standing: Option<Box<Standing>>,
+    written: Option<Box<Written>>,
     content: Arc<dyn ReadAt>,
     hashes: Option<BaseHashes>,
 }
@@ -71,7 +77,7 @@ impl ChainBase {
             ids: set.links().map(|set| set.set_id().to_string()).collect(),
             file: entry.file,
             bytes: entry.bytes,
-            standing: facts.and_then(|facts| facts.standing).map(Box::new),
+            written: facts.as_ref().and_then(Written::since).map(Box::new),
             content: content(entry.file).ok_or("its file cannot be read")?,
             hashes,
         })
@@ -106,8 +112,27 @@ impl ChainBase {
 
     /// Whether a state of `bytes` that stands there is that of the base. False when in doubt.
     pub(crate) fn is_at(&self, standing: &Standing, bytes: u64) -> bool {
-        let own = self.standing.as_deref();
+        let own = self.written.as_deref().map(Written::standing);
         bytes == self.bytes && own.is_some_and(|own| standing.proves_unchanged_since(own))
+    }
+
+    /// The parts in which a state of `bytes` that stands there can differ from the base. `log` is
+    /// what lies over the file. `None` if every page can, or if the base has no hashes: the set
+    /// would have none of the pages that nobody reads.
+    pub(crate) fn parts_since(
+        &self,
+        (standing, bytes): (&Standing, u64),
+        log: Option<&LogPages>,
+        page_bytes: usize,
+    ) -> Result<Option<Vec<Range<u64>>>, SqliteError> {
+        let own = self.hashes_of(page_bytes).and(self.written.as_deref());
+        let Some(own) = own else {
+            return Ok(None);
+        };
+        let page_bytes = page_bytes as u64;
+        let known = (self.bytes / page_bytes * page_bytes).min(bytes);
+        let pages = own.pages(standing, log)?;
+        Ok(pages.map(|pages| parts(&pages, page_bytes, (known, bytes))))
     }
 
     /// The hashes of its pages, if it has them and its pages are so long.

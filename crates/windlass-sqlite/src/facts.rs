@@ -73,6 +73,13 @@ pub struct DatabaseFacts {
     /// Where the state of a set stands in the log. Only sets of databases in WAL mode have it.
     #[serde(default)]
     pub standing: Option<Standing>,
+    /// Whether the file alone was the state of a set, without the log. Only sets of databases in
+    /// WAL mode say that.
+    #[serde(default)]
+    pub file_is_state: bool,
+    /// In a set that builds on another: what said which pages changed since, `log` or `pages`.
+    #[serde(default)]
+    pub changes_from: Option<String>,
     /// Where the set has the hashes of its pages. Sets that were not read from the database have
     /// none, and older ones.
     #[serde(default)]
@@ -105,6 +112,8 @@ impl DatabaseFacts {
             wal_reset_bug: header.is_some_and(DatabaseHeader::has_wal_reset_bug),
             change_counter: header.map_or(0, |header| header.change_counter),
             standing: None,
+            file_is_state: false,
+            changes_from: None,
             page_hashes: None,
         }
     }
@@ -156,6 +165,8 @@ impl DatabaseFacts {
             "wal_reset_bug": self.wal_reset_bug,
             "change_counter": self.change_counter,
             "standing": self.standing,
+            "file_is_state": self.file_is_state,
+            "changes_from": self.changes_from,
             "page_hashes": self.page_hashes,
         })
     }

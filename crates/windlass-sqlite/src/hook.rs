@@ -74,6 +74,15 @@ impl SourceHook {
         self.hashes.as_ref()
     }
 
+    /// Begins with the hashes of the base: those of the pages that nobody will read.
+    pub(crate) fn inherit_hashes(&self) {
+        if let (Some(hashes), Some((base, page_bytes))) = (&self.work.hashes, &self.work.base)
+            && let Some(before) = base.hashes_of(*page_bytes)
+        {
+            hashes.inherit(before);
+        }
+    }
+
     /// The hashes of the pages that went into the set.
     pub(crate) fn page_hashes(&self) -> Option<SetHashes> {
         self.work.hashes.clone().map(SetHashes::Read)

@@ -72,6 +72,7 @@ mod standing;
 mod view;
 mod wal;
 mod warning;
+mod written;
 
 pub use capture::{Commit, Held, LogCapture, Look};
 pub use chain::{Chain, ChainBase};

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use crate::error::{IoContext, SqliteError};
 use crate::header::be32;
-use crate::wal::{FRAME_HEADER_BYTES, PageFrame, WAL_HEADER_BYTES, WalState};
+use crate::wal::{FRAME_HEADER_BYTES, PageFrame, ReadAt, WAL_HEADER_BYTES, WalState};
 
 /// The pages of a WAL that lie over a database file.
 #[derive(Debug)]
@@ -34,6 +34,25 @@ impl LogPages {
         let frames = &self.state.frames;
         let found = frames.binary_search_by_key(&(page + 1), |entry| u64::from(entry.page));
         found.is_ok()
+    }
+
+    /// The pages of which the log has a version behind this frame, counted from 1, in order.
+    pub(crate) fn pages_behind(&self, frame: u32) -> Vec<u32> {
+        let frames = self.state.frames.iter();
+        let behind = frames.filter(|entry| entry.frame > frame);
+        behind.map(|entry| entry.page).collect()
+    }
+
+    /// The checksum of a frame, counted from 1, with all before it.
+    pub(crate) fn sums_of(&self, frame: u32) -> Result<Option<[u32; 2]>, SqliteError> {
+        let frame_bytes = self.state.header.frame_bytes() as u64;
+        let offset = WAL_HEADER_BYTES as u64 + u64::from(frame - 1) * frame_bytes;
+        let mut header = [0; FRAME_HEADER_BYTES];
+        let found = self.wal.read_full_at(&mut header, offset);
+        let is_there = found.during("read", &self.path)? == header.len()
+            && frame <= self.state.frame_count
+            && header[8..16] == self.state.header.salts;
+        Ok(is_there.then(|| [be32(&header, 16), be32(&header, 20)]))
     }
 
     /// Replaces pages in `bytes` by newer ones from the log. `bytes` were read at `offset`, which

@@ -30,6 +30,9 @@ const HASH_FILE: FileNo = FileNo(1);
 /// No page has this hash, except one in 2^128.
 const UNKNOWN: [u8; PAGE_HASH_BYTES] = [0; PAGE_HASH_BYTES];
 
+/// Bytes of hashes that are copied at a time.
+const COPY_BYTES: usize = 1 << 18;
+
 /// The hashes of the base of a backup.
 #[derive(Clone, Debug)]
 pub(crate) struct BaseHashes {
@@ -132,6 +135,25 @@ impl PageHashes {
             kept,
             has_failed: AtomicBool::new(false),
         }))
+    }
+
+    /// Begins with the hashes of the base: those of the pages that nobody will read.
+    pub(crate) fn inherit(&self, base: &BaseHashes) {
+        if self.copy(base).is_err() {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn copy(&self, base: &BaseHashes) -> io::Result<()> {
+        let (mut at, end) = (place_of(0), place_of(base.pages));
+        let mut part = vec![0; COPY_BYTES];
+        while at < end {
+            let length = saturated::<usize, _>(end - at).min(COPY_BYTES);
+            base.content.read_exact_at(at, &mut part[..length])?;
+            self.kept.write_all_at(&part[..length], at)?;
+            at += length as u64;
+        }
+        Ok(())
     }
 
     /// Keeps the hashes of the whole pages of a run that goes into the set, and returns them.
@@ -259,6 +281,29 @@ mod tests {
         let again = PageHashes::begin(512, Some(&base)).unwrap();
         let found = again.record(0, &[[0; 512], [0; 512], [1; 512]].concat());
         assert!(base.same(0, &found).unwrap().iter().eq([&(1024..1536)]));
+    }
+
+    #[test]
+    fn pages_that_nobody_reads_have_the_hashes_of_the_base() {
+        let before: Vec<u8> = (0..9).flat_map(|page| [page; 512]).collect();
+        let base = base(&before);
+        let mut now = before.clone();
+        now[2 * 512..3 * 512].fill(77);
+        now.extend([78; 512]);
+        // One page less, as many, and one more than the base has.
+        for pages in [8, 9, 10] {
+            let hashes = PageHashes::begin(512, Some(&base)).unwrap();
+            hashes.inherit(&base);
+            hashes.record(2 * 512, &[77; 512]);
+            hashes.record(9 * 512, &[78; 512]);
+            let facts = facts(pages * 512);
+            let (kept, _) = hashes.content(&facts).unwrap();
+            let inherited = BaseHashes::of_set(&facts, |_, _| Some(kept)).unwrap();
+            let again = PageHashes::begin(512, Some(&inherited)).unwrap();
+            let found = again.record(0, &now);
+            let same = inherited.same(0, &found).unwrap();
+            assert_eq!(same.len() as u64, pages);
+        }
     }
 
     #[test]

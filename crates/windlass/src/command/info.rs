@@ -204,7 +204,14 @@ fn print_description(description: &SetDescription, stored: u64) {
     print_options(&facts.options);
     for (key, value) in facts.database.as_object().into_iter().flatten() {
         // Where a state stands in its log means something to programs only.
-        let is_shown = !["kind", "version", "standing", "page_hashes"].contains(&key.as_str());
+        let hidden = [
+            "kind",
+            "version",
+            "standing",
+            "file_is_state",
+            "page_hashes",
+        ];
+        let is_shown = !hidden.contains(&key.as_str());
         if is_shown && !value.is_null() {
             output::line(&format!("  {key:<22} {}", words(value)));
         }

@@ -16,7 +16,7 @@ use windlass_engine::media::{LogRecord, RecordKind};
 use windlass_engine::{Cancel, Kept, show_size};
 use windlass_postgres::Timeline;
 use windlass_repository::{CommitLog, LogPlace, NewCommit, Place, StandAbout, database_number};
-use windlass_sqlite::{Commit, DatabaseKey, Held, LogCapture, LogPoint, Standing};
+use windlass_sqlite::{Commit, DatabaseKey, Held, LogCapture, LogPoint, Standing, Watch};
 
 use crate::caller::Caller;
 use crate::database::DatabaseName;
@@ -51,6 +51,8 @@ pub struct CapturedLog {
 pub(crate) struct Capturing {
     capture: LogCapture,
     log: CommitLog,
+    /// Whether somebody else writes to the file.
+    watch: Watch,
     captured: CapturedLog,
     /// How often writers had to wait for earlier sessions.
     held_before: Held,
@@ -111,6 +113,7 @@ impl Capturing {
             },
             capture,
             log,
+            watch: Watch::default(),
             held_before,
             after_nanos: begun_nanos,
             by_nanos: nanos_now(),
@@ -139,6 +142,10 @@ impl Capturing {
         if let Some(end) = self.log.end_nanos().filter(|_| goes_on) {
             (self.after_nanos, self.by_nanos) = (end, end);
         }
+        if let Some(end) = end.filter(|_| goes_on) {
+            let number = self.log.end_watch();
+            self.watch.go_on(&self.capture, &end, number)?;
+        }
         let (stand, about) = self.here(lost)?;
         self.stand_nanos = unclear_until(&stand, &about);
         match goes_on {
@@ -157,14 +164,19 @@ impl Capturing {
     }
 
     /// Where the database stands.
-    fn here(&self, lost: Option<String>) -> Result<(LogRecord, StandAbout), OperationError> {
-        let standing = self.capture.standing()?;
-        Ok(stand_of(&self.capture, standing, self.by_nanos, lost))
+    fn here(&mut self, lost: Option<String>) -> Result<(LogRecord, StandAbout), OperationError> {
+        let point = self.capture.point();
+        let stands = match self.capture.is_behind() {
+            // What came between two captures was not watched, unless the file proves more.
+            true => (self.capture.standing()?, self.watch.number()),
+            false => self.watch.standing_at(&self.capture, point)?,
+        };
+        Ok(stand_of(&self.capture, stands, self.by_nanos, lost))
     }
 
     /// Keeps the transactions since the last look, durably. Returns whether there were any.
     pub(crate) fn look(&mut self, cancel: &Cancel) -> Result<bool, OperationError> {
-        let (log, captured) = (&mut self.log, &mut self.captured);
+        let (log, captured, watch) = (&mut self.log, &mut self.captured, &mut self.watch);
         let before = captured.commits;
         let mut stand_nanos = self.stand_nanos;
         let (mut after_nanos, mut by_nanos) = (self.after_nanos, self.by_nanos);
@@ -174,7 +186,7 @@ impl Capturing {
             by_nanos = by_nanos.max(look.by_nanos);
             for commit in &look.commits {
                 if let Some(point) = look.empty_before(commit) {
-                    emptied(log, capture, (point, after_nanos))?;
+                    emptied(log, (capture, &mut *watch), (point, after_nanos))?;
                 }
                 stand_nanos = None;
                 if !log.takes(commit) {
@@ -194,7 +206,7 @@ impl Capturing {
             after_nanos = look.looked_nanos;
             let has_frames = log.end_point().is_some_and(|end| end.frame > 0);
             if look.point.frame == 0 && has_frames {
-                stand_nanos = emptied(log, capture, (look.point, after_nanos))?;
+                stand_nanos = emptied(log, (capture, &mut *watch), (look.point, after_nanos))?;
             }
             Ok::<_, OperationError>(log.sync()?)
         })?;
@@ -209,10 +221,23 @@ impl Capturing {
         captured.held = self.held_before.and(self.capture.held());
         let found_any = captured.commits > before;
         self.stand_nanos = stand_nanos;
-        if stand_nanos.is_some_and(|from| from <= after_nanos) {
+        self.watch.look(&self.capture)?;
+        let is_due = stand_nanos.is_some_and(|from| from <= after_nanos);
+        if is_due || self.may_prove_more()? {
             self.stand()?;
+            self.stand_nanos = stand_nanos.filter(|_| !is_due);
         }
         Ok(found_any)
+    }
+
+    /// Whether a stand that is made now proves more of the file than the last one: once after each
+    /// checkpoint, when it is some seconds old, and when a watch has ended.
+    fn may_prove_more(&self) -> Result<bool, OperationError> {
+        match self.log.end_standing() {
+            Some(_) if self.watch.number().is_none() => Ok(true),
+            Some(end) => Ok(self.capture.proves_more_than(&end.file)?),
+            None => Ok(false),
+        }
     }
 
     /// Says in the log that nobody wrote up to the last look.
@@ -272,12 +297,12 @@ impl Capturing {
 /// stands there. Returns up to when that is unclear.
 fn emptied(
     log: &mut CommitLog,
-    capture: &LogCapture,
+    (capture, watch): (&LogCapture, &mut Watch),
     (point, by_nanos): (LogPoint, i64),
 ) -> Result<Option<i64>, OperationError> {
-    let standing = capture.standing_at(point)?;
+    let stands = watch.standing_at(capture, point)?;
     let by_nanos = log.end_nanos().map_or(by_nanos, |end| end.max(by_nanos));
-    let (stand, about) = stand_of(capture, standing, by_nanos, None);
+    let (stand, about) = stand_of(capture, stands, by_nanos, None);
     let until = unclear_until(&stand, &about);
     log.emptied(stand, about)?;
     Ok(until)
@@ -299,7 +324,8 @@ fn pass_over(
         show_size(bytes)
     );
     let standing = capture.standing_at(commit.point)?;
-    let (stand, about) = stand_of(capture, standing, by_nanos, Some(lost));
+    let stands = (capture.standing_at(commit.point)?, None);
+    let (stand, about) = stand_of(capture, stands, by_nanos, Some(lost));
     let stand = LogRecord {
         page_bytes: commit.page_bytes,
         page_count: commit.page_count,
@@ -317,7 +343,7 @@ fn unclear_until(stand: &LogRecord, about: &StandAbout) -> Option<i64> {
 
 fn stand_of(
     capture: &LogCapture,
-    standing: Standing,
+    (standing, watch): (Standing, Option<u64>),
     by_nanos: i64,
     lost: Option<String>,
 ) -> (LogRecord, StandAbout) {
@@ -338,6 +364,7 @@ fn stand_of(
         key: capture.key(),
         standing,
         lost,
+        watch,
     };
     (stand, about)
 }

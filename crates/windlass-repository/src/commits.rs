@@ -19,8 +19,10 @@ mod link;
 mod reader;
 mod stand;
 mod writer;
+mod written;
 
 pub use link::{Linked, Links, link};
 pub use reader::{CommitReader, Record};
 pub use stand::{StandAbout, database_number};
 pub use writer::{CommitLog, NewCommit};
+pub use written::{WrittenSince, written_since};

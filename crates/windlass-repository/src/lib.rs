@@ -50,7 +50,8 @@ pub use catalog::{
     RunState,
 };
 pub use commits::{
-    CommitLog, CommitReader, Linked, Links, NewCommit, Record, StandAbout, database_number, link,
+    CommitLog, CommitReader, Linked, Links, NewCommit, Record, StandAbout, WrittenSince,
+    database_number, link, written_since,
 };
 pub use copy::{CopiedLog, CopyRequest, copy};
 pub use error::{LostEnd, RepositoryError};

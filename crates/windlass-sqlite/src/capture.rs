@@ -36,6 +36,7 @@
 
 mod checkpoints;
 mod frames;
+mod watch;
 
 use std::fs::File;
 use std::path::Path;
@@ -57,6 +58,7 @@ use crate::view::{beside, read_index};
 pub use checkpoints::Held;
 pub use frames::Commit;
 use frames::LogFrames;
+pub use watch::Watch;
 
 /// From so many frames on, the capture copies the log into the file, as SQLite does by default.
 const COPIED_FRAMES: u32 = 1000;
@@ -187,6 +189,21 @@ impl LogCapture {
     pub fn standing_at(&self, point: LogPoint) -> Result<Standing, SqliteError> {
         let file = FileMark::take(&self.database.file, &self.database.path)?;
         Ok(Standing { point, file })
+    }
+
+    /// The commit with which the capture began, or which the last look led to.
+    pub fn point(&self) -> LogPoint {
+        self.last
+    }
+
+    /// Whether it goes on from an earlier capture, and has not looked yet at what came since.
+    pub fn is_behind(&self) -> bool {
+        self.before.is_some()
+    }
+
+    /// Whether a mark of the file that is taken now proves more than this one.
+    pub fn proves_more_than(&self, mark: &FileMark) -> Result<bool, SqliteError> {
+        mark.proves_less_than(&self.database.file, &self.database.path)
     }
 
     /// Goes on from a commit that was captured before this capture began. False if something may

@@ -88,6 +88,19 @@ impl ChainBase {
         self.base.set
     }
 
+    /// Where its state stands, and how long it is.
+    pub fn standing(&self) -> Option<(&Standing, u64)> {
+        let written = self.written.as_deref()?;
+        Some((written.standing(), self.bytes))
+    }
+
+    /// Says that up to a later state only these pages were written, counted from 1, in order.
+    pub fn set_written(&mut self, until: Standing, pages: Vec<u32>) {
+        if let Some(written) = &mut self.written {
+            written.set_later(until, pages);
+        }
+    }
+
     /// Reads what a backup compares with: the hashes, which are short, or all pages of a set
     /// without hashes. Damage that was found later would end every backup on this base. The error
     /// says what cannot be read.

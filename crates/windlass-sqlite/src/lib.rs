@@ -74,7 +74,7 @@ mod wal;
 mod warning;
 mod written;
 
-pub use capture::{Commit, Held, LogCapture, Look};
+pub use capture::{Commit, Held, LogCapture, Look, Watch};
 pub use chain::{Chain, ChainBase};
 pub use cloned::CloneOutcome;
 pub use database::{Database, LOCK_LIMIT_DEFAULT, LOCK_WAIT_DEFAULT, is_sqlite};

@@ -120,6 +120,11 @@ pub(crate) fn is_restarting(shm: &File) -> io::Result<bool> {
     Ok(writer.is_some() && writer == holder(shm, CHECKPOINT_LOCK_OFFSET, 1)?)
 }
 
+/// Whether another process copies the log into the file, by its lock on the index (`shm`).
+pub(crate) fn is_copying(shm: &File) -> io::Result<bool> {
+    Ok(holder(shm, CHECKPOINT_LOCK_OFFSET, 1)?.is_some())
+}
+
 /// A process that has the index of the log (`shm`) open; 0 if the system cannot name it.
 pub(crate) fn index_user(shm: &File) -> io::Result<Option<i32>> {
     holder(shm, INDEX_LOCK_OFFSET, 1)

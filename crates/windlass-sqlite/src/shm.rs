@@ -1,6 +1,6 @@
 //! The WAL-index header: what is committed in the log now. All connections share it.
 //!
-//!   -shm = [header copy 48][header copy 48][backfill 4][read marks 5 x 4][locks 8] ...
+//!   -shm = [header copy 48][header copy 48][backfill 4][read marks 5 x 4][locks 8][attempted 4]..
 //!
 //! Numbers are in the byte order of the machine that runs SQLite; the version field shows which
 //! one. A writer changes the second copy first and then the first. So if both copies are equal and
@@ -14,6 +14,7 @@ pub const WAL_INDEX_BYTES: usize = 136;
 
 const COPY_BYTES: usize = 48;
 const BACKFILL_OFFSET: usize = 2 * COPY_BYTES;
+const ATTEMPTED_OFFSET: usize = 128;
 pub(crate) const VERSION: u32 = 3_007_000;
 
 /// The WAL-index header of one moment.
@@ -57,6 +58,14 @@ impl WalIndex {
             salts,
             backfilled: order.u32(bytes, BACKFILL_OFFSET),
         })
+    }
+
+    /// Up to which frame somebody last began to copy the log into the file. `None` if nobody ever
+    /// set the index up.
+    pub(crate) fn attempted(bytes: &[u8]) -> Option<u32> {
+        let bytes = bytes.get(..WAL_INDEX_BYTES)?;
+        let order = ByteOrder::of(&bytes[..COPY_BYTES])?;
+        Some(order.u32(bytes, ATTEMPTED_OFFSET))
     }
 
     /// Whether both headers belong to the same generation of the log: it did not restart in

@@ -87,10 +87,7 @@ impl FileMark {
     pub(crate) fn take(file: &File, path: &Path) -> Result<Self, SqliteError> {
         let look = || file.metadata().during("inspect", path);
         let mut found = look()?;
-        let kind = rustix::fs::fstatfs(file).map(|found| found.f_type);
-        let is_known =
-            kind.is_ok_and(|kind| u64::try_from(kind).is_ok_and(|it| KNOWN.contains(&it)));
-        let mut is_settled = is_known && is_at_rest(&found);
+        let mut is_settled = is_known(file) && is_at_rest(&found);
         if is_settled {
             file.sync_data().during("sync", path)?;
             found = look()?;
@@ -104,6 +101,14 @@ impl FileMark {
             is_settled,
             seen_nanos: now_nanos(),
         })
+    }
+
+    /// Whether a mark that is taken now proves more than this one: a later write shows in the
+    /// change time of the file by now, and does not show in this mark.
+    pub(crate) fn proves_less_than(&self, file: &File, path: &Path) -> Result<bool, SqliteError> {
+        let found = file.metadata().during("inspect", path)?;
+        let is_that = self.is_settled && self.changed == (found.ctime(), found.ctime_nsec());
+        Ok(!is_that && is_at_rest(&found) && is_known(file))
     }
 
     /// Whether it is the same file, whatever is in it.
@@ -216,6 +221,12 @@ impl Standing {
             },
         })
     }
+}
+
+/// Whether its file system sets the change time when a process stores into a map of the file.
+fn is_known(file: &File) -> bool {
+    let kind = rustix::fs::fstatfs(file).map(|found| found.f_type);
+    kind.is_ok_and(|kind| u64::try_from(kind).is_ok_and(|it| KNOWN.contains(&it)))
 }
 
 /// Whether the file was changed so long ago that a later change has another time.

@@ -11,7 +11,8 @@
 //! 2. If the file alone was the state then: those with frames, whatever log that is now.
 //! 3. If the file alone is the state now, too: none.
 //!
-//! A checkpoint writes to the file, so this reaches back to the last one.
+//! A checkpoint writes to the file, so this reaches back to the last one. A captured log reaches
+//! further: it says which pages were written up to a later state, of which the same is asked.
 //!
 //! Invariant: when in doubt nothing is said, and the backup reads everything.
 
@@ -28,6 +29,8 @@ pub(crate) struct Written {
     standing: Standing,
     /// Whether the file alone was the state.
     is_in_file: bool,
+    /// A later state, and the pages that were written up to it, counted from 1, in order.
+    later: Option<Box<(Written, Vec<u32>)>>,
 }
 
 impl Written {
@@ -37,7 +40,18 @@ impl Written {
         Some(Self {
             is_in_file: facts.file_is_state || standing.has_empty_log(),
             standing,
+            later: None,
         })
+    }
+
+    /// Says that only these pages were written up to a later state.
+    pub(crate) fn set_later(&mut self, standing: Standing, pages: Vec<u32>) {
+        let later = Self {
+            is_in_file: standing.has_empty_log(),
+            standing,
+            later: None,
+        };
+        self.later = Some(Box::new((later, pages)));
     }
 
     /// Where it stands.
@@ -48,6 +62,26 @@ impl Written {
     /// The pages that can differ in the state `now`, counted from 1, in order. `log` is what lies
     /// over the file now. `None` if nobody knows.
     pub(crate) fn pages(
+        &self,
+        now: &Standing,
+        log: Option<&LogPages>,
+    ) -> Result<Option<Vec<u32>>, SqliteError> {
+        let own = self.pages_of_log(now, log)?;
+        let (None, Some(later)) = (&own, &self.later) else {
+            return Ok(own);
+        };
+        let (state, before) = later.as_ref();
+        let behind = state.pages_of_log(now, log)?;
+        Ok(behind.map(|mut pages| {
+            pages.extend(before);
+            pages.sort_unstable();
+            pages.dedup();
+            pages
+        }))
+    }
+
+    /// Those that SQLite's own log names.
+    fn pages_of_log(
         &self,
         now: &Standing,
         log: Option<&LogPages>,
@@ -136,6 +170,7 @@ mod tests {
         Written {
             standing: standing(point, 1000),
             is_in_file,
+            later: None,
         }
     }
 
@@ -176,6 +211,27 @@ mod tests {
         assert_eq!(without_log(false, other), None);
         assert_eq!(without_log(true, other), Some(vec![]));
         assert_eq!(without_log(false, before), Some(vec![]));
+    }
+
+    #[test]
+    fn a_captured_log_leads_over_a_checkpoint() {
+        let (_, before) = log(7, &[3]);
+        let (_, end) = log(8, &[1]);
+        let (now, point) = log(8, &[1, 5, 2]);
+        let mut written = since(before, true);
+        let found = |written: &Written, changed| {
+            let pages = written.pages(&standing(point, changed), Some(&now));
+            pages.unwrap()
+        };
+        // The file was written to after the first state, and not after the later one.
+        assert_eq!(found(&written, 2000), None);
+        written.set_later(standing(end, 2000), vec![2, 4]);
+        assert_eq!(found(&written, 2000), Some(vec![2, 4, 5]));
+        assert_eq!(found(&written, 2001), None);
+        // Another transaction stands where the captured log ends.
+        let (_, other) = log(8, &[4]);
+        written.set_later(standing(other, 2000), vec![2, 4]);
+        assert_eq!(found(&written, 2000), None);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use windlass_image::{Image, ImageSource, SetImage, SetImageOptions};
 use windlass_postgres::{ChainBase, Cluster};
 use windlass_sqlite::{Database, DatabaseKey};
 
-use super::{BackupRequest, Job};
+use super::{BackupRequest, Job, in_log};
 use crate::caller::Caller;
 use crate::devices::{self, DeviceName, STORAGE, is_place};
 use crate::error::OperationError;
@@ -123,8 +123,9 @@ impl BaseSearch<'_> {
             let source = ImageSource::new(Arc::clone(&image) as Arc<dyn Image>);
             let content = |file| source.bytes_of(file);
             let base = windlass_sqlite::ChainBase::of_set(set, content, unlisted);
-            let base = base.map_err(str::to_owned)?;
+            let mut base = base.map_err(str::to_owned)?;
             base.check()?;
+            in_log::tell_written(&mut base, &devices::directories(self.devices), &key);
             Ok(base)
         };
         self.base(is_of, take, outputs)

@@ -1,5 +1,6 @@
-//! Whether a set of a SQLite database that was just made stands in the log of its place, if that is
-//! being received. Otherwise a restore would end with the set, and lose what the log has behind it.
+//! What the log of a SQLite database in the place of a backup says, if one was received: which
+//! pages were written since the base; and whether the set that was just made stands in it.
+//! Otherwise a restore would end with the set, and lose what the log has behind it.
 //!
 //! It only looks.
 
@@ -8,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use windlass_engine::Cancel;
 use windlass_object::is_in_bucket;
-use windlass_repository::{LogPlace, RepositoryError, database_number, link};
-use windlass_sqlite::DatabaseFacts;
+use windlass_repository::{LogPlace, RepositoryError, database_number, link, written_since};
+use windlass_sqlite::{ChainBase, DatabaseFacts, DatabaseKey};
 
 use crate::receiver;
 use crate::stored::log_at;
@@ -19,6 +20,21 @@ use crate::warnings::NOT_IN_LOG;
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// Tells the base which pages were written since, if the log of one of these places says so. If it
+/// cannot be read, it says nothing, and the backup reads the database.
+pub(super) fn tell_written(base: &mut ChainBase, places: &[PathBuf], key: &DatabaseKey) {
+    let Some((standing, bytes)) = base.standing() else {
+        return;
+    };
+    let found = places.iter().find_map(|place| {
+        let log = LogPlace::of_database(&log_at(place), database_number(key));
+        written_since(&log, standing, bytes).ok().flatten()
+    });
+    if let Some(written) = found {
+        base.set_written(written.until, written.pages);
+    }
+}
 
 /// The warning, if the set does not stand in the log of one of these places.
 pub(super) fn warning(

@@ -15,6 +15,10 @@ pub struct StandAbout {
     /// Why the timeline begins, if something before it may be lost.
     #[serde(default)]
     pub lost: Option<String>,
+    /// The watch under which the file was since the record before. Between two stands of one watch,
+    /// nobody but SQLite was seen to write to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watch: Option<u64>,
 }
 
 /// The commit at which a record stands.

@@ -112,6 +112,11 @@ impl CommitLog {
         })
     }
 
+    /// The watch of its last stand.
+    pub fn end_watch(&self) -> Option<u64> {
+        self.last.as_ref().and_then(|(_, about)| about.watch)
+    }
+
     /// The commit at which the log ends.
     pub fn end_point(&self) -> Option<LogPoint> {
         self.last.as_ref().map(|(head, _)| point_of(head))

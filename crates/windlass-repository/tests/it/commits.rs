@@ -65,6 +65,7 @@ impl Captured {
             key: self.capture.key(),
             standing,
             lost: None,
+            watch: None,
         };
         (head, about)
     }

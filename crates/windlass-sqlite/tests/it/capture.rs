@@ -3,11 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use windlass_engine::Cancel;
-use windlass_sqlite::{LogCapture, SqliteError, Standing};
+use windlass_sqlite::{LogCapture, SqliteError, Standing, Watch};
 use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec, Random, Shell, Storm, run_once};
 use windlass_testkit::starting;
 
@@ -409,6 +410,49 @@ fn other_transactions_in_the_place_of_captured_ones_end_a_capture() {
     let mut capture = LogCapture::begin(&ledger.path, &Cancel::new()).unwrap();
     assert!(!capture.go_on_from(&standing).unwrap());
     capture.end().unwrap();
+}
+
+/// Changes the time of a file, as every write does. It is another process: this one would lose its
+/// locks if it closed the file.
+fn touch(path: &Path) {
+    let changed = || {
+        let found = std::fs::metadata(path).unwrap();
+        (found.ctime(), found.ctime_nsec())
+    };
+    let before = changed();
+    while changed() == before {
+        assert!(Command::new("touch").arg(path).status().unwrap().success());
+    }
+}
+
+#[test]
+fn a_watch_outlasts_what_sqlite_writes_and_ends_with_what_somebody_else_does() {
+    let mut copying = Copying::new();
+    let mut shell = copying.ledger.shell();
+    let mut watch = Watch::default();
+    let mut stand = |copying: &Copying| {
+        let point = copying.capture.point();
+        watch.standing_at(&copying.capture, point).unwrap().1
+    };
+    let first = stand(&copying);
+    assert!(first.is_some());
+    let checkpoint = "PRAGMA wal_checkpoint(PASSIVE);";
+    for (number, sql) in (1..).zip([checkpoint, "VACUUM;", checkpoint, ""]) {
+        copying.transaction(&mut shell, number);
+        copying.look().unwrap();
+        shell.run(sql);
+        assert_eq!(stand(&copying), first, "{sql}");
+        copying.look().unwrap();
+    }
+    copying.assert_has(4);
+    assert_eq!(stand(&copying), first);
+    touch(&copying.ledger.path);
+    let second = stand(&copying);
+    assert!(second.is_some() && second != first);
+    copying.transaction(&mut shell, 5);
+    copying.look().unwrap();
+    assert_eq!(stand(&copying), second);
+    shell.close();
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod buckets_traps;
 mod buckets_uploads;
 mod chains;
 mod chains_broken;
+mod chains_captured;
 mod chains_model;
 mod chains_sqlite;
 mod chains_unchanged;

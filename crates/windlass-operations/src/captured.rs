@@ -323,7 +323,6 @@ fn pass_over(
         "a transaction has {}, which is too much for one object of a bucket",
         show_size(bytes)
     );
-    let standing = capture.standing_at(commit.point)?;
     let stands = (capture.standing_at(commit.point)?, None);
     let (stand, about) = stand_of(capture, stands, by_nanos, Some(lost));
     let stand = LogRecord {

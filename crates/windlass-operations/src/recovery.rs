@@ -261,7 +261,9 @@ fn plan(
 ) -> Result<Option<Plan>, OperationError> {
     match Held::of(set.description())? {
         Held::Postgres => Ok(Some(Plan::Cluster(cluster_plan(found, set, request)?))),
-        Held::Sqlite => Ok(file::plan((found, set), request)?.map(Plan::File)),
+        Held::Sqlite => {
+            Ok(file::plan((found, set), request)?.map(|plan| Plan::File(Box::new(plan))))
+        }
     }
 }
 

@@ -104,11 +104,7 @@ fn backup(database: &Database, mut run: BackupRun) -> Result<BackupOutcome, Sqli
     let closed = session.close();
     let mut copied = copied.map_err(explained)?;
     closed.map_err(explained)?;
-    copied.facts.label.clone_from(&database.label);
-    copied.facts.host.clone_from(&database.facts().host);
-    if database.chain.is_some() && copied.facts.changes_from.is_none() {
-        copied.facts.changes_from = Some("pages".to_owned());
-    }
+    database.complete(&mut copied.facts);
     if let Some(hashes) = &copied.hashes {
         copied.facts.page_hashes = hashes.keep(&copied.facts, &mut run)?;
     }

@@ -45,6 +45,16 @@ pub struct Database {
 }
 
 impl Database {
+    /// Adds to the facts of a set what the backup was asked for, and where it ran. A set that
+    /// builds on another has read all pages if nothing told which ones to read.
+    pub(crate) fn complete(&self, facts: &mut DatabaseFacts) {
+        facts.label.clone_from(&self.label);
+        facts.host.clone_from(&self.facts.host);
+        if self.chain.is_some() && facts.changes_from.is_none() {
+            facts.changes_from = Some("pages".to_owned());
+        }
+    }
+
     /// Opens the database at `path`. Like SQLite, it follows a symbolic link.
     pub fn open(path: &Path) -> Result<Self, SqliteError> {
         let real = path.canonicalize().during("find", path)?;

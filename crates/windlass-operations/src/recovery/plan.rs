@@ -12,7 +12,7 @@ pub enum Plan {
     /// Its server fetches the log.
     Cluster(RecoveryPlan),
     /// The restore puts the log over the file.
-    File(FilePlan),
+    File(Box<FilePlan>),
 }
 
 impl Plan {

@@ -150,18 +150,26 @@ impl CommitReader {
 
     /// Goes on at a position at which an object begins, or began before another one took its place.
     pub fn seek_to(&mut self, start: Lsn) -> Result<(), RepositoryError> {
-        let exact = self.objects.iter().rposition(|one| one.start == start);
-        let holding = || self.objects.iter().position(|one| one.may_hold(start));
-        let Some(object) = exact.or_else(holding) else {
-            return Err(RepositoryError::Gap {
-                timeline: self.timeline,
-                from: start,
-                to: Lsn(start.0.saturating_add(1)),
-            });
-        };
-        self.seek(object);
+        self.seek(self.object_at(start)?);
         self.from = Some(start);
         Ok(())
+    }
+
+    /// Goes on with the object before that one, if there is one.
+    pub(crate) fn seek_before(&mut self, start: Lsn) -> Result<(), RepositoryError> {
+        self.seek(self.object_at(start)?.saturating_sub(1));
+        Ok(())
+    }
+
+    /// The object that begins at a position, or has it because it took the place of one that did.
+    fn object_at(&self, start: Lsn) -> Result<usize, RepositoryError> {
+        let exact = self.objects.iter().rposition(|one| one.start == start);
+        let holding = || self.objects.iter().position(|one| one.may_hold(start));
+        exact.or_else(holding).ok_or_else(|| RepositoryError::Gap {
+            timeline: self.timeline,
+            from: start,
+            to: Lsn(start.0.saturating_add(1)),
+        })
     }
 
     /// The next record. `None` at the end of the timeline. Fails in front of a gap, and of what is

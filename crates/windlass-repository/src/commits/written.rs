@@ -42,7 +42,7 @@ pub fn written_since(
     };
     let mut reader = CommitReader::new(place, linked.timeline)?;
     // An object may begin at the state. The one before says whether its watch was there already.
-    reader.seek(linked.object.saturating_sub(1));
+    reader.seek_before(linked.start)?;
     let mut trail = Trail::new(state);
     let (mut page, mut bytes) = (Vec::new(), 0);
     while let Some(record) = reader.next_record()? {

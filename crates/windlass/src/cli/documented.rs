@@ -9,11 +9,15 @@ use clap::{Command, CommandFactory};
 use super::Cli;
 
 /// Options of other programs that the manual's examples have.
-const FOREIGN: [&str; 6] = [
+const FOREIGN: [&str; 10] = [
+    "--clone",
+    "--copy-file-range",
     "--file",
     "--identity",
+    "--link",
     "--nocapture",
     "--now",
+    "--swap",
     "--test",
     "--waldir",
 ];

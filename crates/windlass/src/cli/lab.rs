@@ -152,8 +152,8 @@ pub enum Lab {
 #[derive(Debug, Args)]
 #[command(after_long_help = super::examples::PROBE)]
 pub struct Probe {
-    /// A directory on the file system to measure, or a place in a bucket. The scratch file or object
-    /// is gone afterwards
+    /// A directory on the file system to measure, or a place in a bucket. The scratch file or
+    /// object is gone afterwards
     #[arg(required_unless_present = "database")]
     pub path: Option<PathBuf>,
     /// Measure the codecs on a sample of this database

@@ -218,7 +218,7 @@ fn what_happens_beside_the_making_and_as_of_when_it_is() {
     assert!(samples.as_array().unwrap().len() > 10, "{samples}");
     let device = device_of(&lab.into);
     let mut seen = vec!["transactions".to_owned(), "pages by checkpoints".to_owned()];
-    for name in &device {
+    if let Some(name) = &device {
         seen.extend([format!("read from {name}"), format!("written to {name}")]);
     }
     for sample in samples.as_array().unwrap() {

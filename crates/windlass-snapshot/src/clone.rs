@@ -13,7 +13,7 @@ use crate::maker::{Made, Maker};
 use crate::method::Method;
 use crate::obstacle::Obstacle;
 use crate::record::Survives;
-use crate::{copy, directory};
+use crate::{copy, directory, room};
 
 /// The file with which cloning is tried.
 const TRIAL: &str = "trial";
@@ -29,6 +29,13 @@ impl SqliteClone {
     pub fn new(database: Database) -> Self {
         let path = PathBuf::from(&database.facts().path);
         Self { path, database }
+    }
+
+    /// The length of its log, whose pages are written over the clone.
+    fn log_bytes(&self) -> u64 {
+        let mut log = self.path.clone().into_os_string();
+        log.push("-wal");
+        std::fs::metadata(log).map_or(0, |found| found.len())
     }
 }
 
@@ -48,6 +55,8 @@ impl Maker for SqliteClone {
         progress: &Arc<Progress>,
         cancel: &Cancel,
     ) -> Result<Made, SnapshotError> {
+        let left = room::left_for_file(&self.path, into)?;
+        room::check(into, left, self.log_bytes())?;
         let data = image::make_data(into)?;
         let clone = image::file_in(into, FileNo(0));
         let outcome = self.database.clone_into(&clone, progress, cancel)?;

@@ -8,11 +8,13 @@
 //!
 //! Invariants
 //! - pg_control is read after every other file was cloned.
+//! - Segments of the log are copied, never cloned: the server uses its own again (`apart.rs`).
+//! - As with a copy, a part of the database's own disk stays free.
 //! - A window whose log tells of something that replay would get wrong is thrown away, and another
 //!   one follows.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,7 +34,7 @@ use crate::maker::{Made, Maker};
 use crate::method::Method;
 use crate::obstacle::Obstacle;
 use crate::record::Survives;
-use crate::{directory, image};
+use crate::{apart, directory, image, room};
 
 /// How often a window is tried again if the log says that replay would go wrong.
 const TRIES: u32 = 5;
@@ -59,13 +61,16 @@ impl PostgresClone {
         progress: &Progress,
         cancel: &Cancel,
     ) -> Result<(Made, Option<WindowCause>), SnapshotError> {
+        let left = room::left_for_server(&self.cluster.facts().data_directory, into)?;
+        // Before the server makes a checkpoint for it.
+        room::check(into, left, 0)?;
         let data = image::make_data(into)?;
         let started = (self.request.label.as_str(), self.request.fast_checkpoint);
         let mut bracket = self.cluster.begin_bracket(started, (progress, cancel))?;
         progress.set_phase("listing files");
         let files = bracket.list()?;
         progress.set_phase("cloning files");
-        let mut cloned = Cloned::new(into);
+        let mut cloned = Cloned::new(into, left);
         cloned.add_all(&files, cancel)?;
         progress.set_phase("ending the backup on the server");
         let end = bracket.end(&files, cancel)?;
@@ -139,15 +144,18 @@ impl Maker for PostgresClone {
 /// The files that were cloned, by their numbers.
 struct Cloned<'a> {
     into: &'a Path,
+    /// How many bytes stay free there.
+    left: u64,
     table: FileTable,
     /// The next number of a file.
     next: u32,
 }
 
 impl<'a> Cloned<'a> {
-    fn new(into: &'a Path) -> Self {
+    fn new(into: &'a Path, left: u64) -> Self {
         Self {
             into,
+            left,
             table: FileTable(Vec::new()),
             next: 0,
         }
@@ -174,11 +182,10 @@ impl<'a> Cloned<'a> {
 
     /// Adds what is known at the end: the log, the label, and pg_control as the last.
     fn add_end(&mut self, end: &BracketEnd) -> Result<(), SnapshotError> {
-        for BracketSegment { name, path, .. } in end.segments() {
-            let file = FileNo(self.next);
-            let bytes = self.clone_file(file, path)?;
-            let bytes = bytes.ok_or(ErrorKind::NotFound).doing("open", path)?;
-            self.add(file, format!("pg_wal/{name}"), bytes);
+        for segment in end.segments() {
+            let (file, name) = (FileNo(self.next), segment.name);
+            self.copy_segment(file, &segment)?;
+            self.add(file, format!("pg_wal/{name}"), segment.bytes);
             // A server that recovers from it must not archive it again.
             self.add_bytes(format!("pg_wal/archive_status/{name}.done"), b"")?;
         }
@@ -203,16 +210,17 @@ impl<'a> Cloned<'a> {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             opened => opened.doing("open", source)?,
         };
+        room::check(self.into, self.left, 0)?;
         let path = self.path(file);
         let mut clone = create(&path)?;
         match ioctl_ficlone(&clone, &from) {
             Ok(()) => {}
             // A tablespace may be elsewhere.
             Err(errno) if is_unsupported(errno) => {
-                std::io::copy(&mut from, &mut clone).map_err(|error| {
-                    let (action, at) = failed_at(&error, ("copy", source), &path);
-                    SnapshotError::io(action, at, error)
-                })?;
+                let bytes = from.metadata().doing("inspect", source)?.len();
+                room::check(self.into, self.left, bytes)?;
+                let copied = std::io::copy(&mut from, &mut clone);
+                copied.map_err(|error| copying(source, &path, error))?;
             }
             Err(errno) => {
                 let error = std::io::Error::from(errno);
@@ -223,6 +231,21 @@ impl<'a> Cloned<'a> {
         clone.sync_all().doing("sync", &path)?;
         let metadata = clone.metadata().doing("inspect", &path)?;
         Ok(Some(metadata.len()))
+    }
+
+    /// Copies what counts of a segment of the log, durably, with zeros behind it that take no room.
+    fn copy_segment(&self, file: FileNo, found: &BracketSegment<'_>) -> Result<(), SnapshotError> {
+        let (source, path) = (found.path, self.path(file));
+        let from = open_regular(source).doing("open", source)?;
+        room::check(self.into, self.left, found.used_bytes)?;
+        let mut copy = create(&path)?;
+        let copied = apart::copy(&mut from.take(found.used_bytes), &mut copy);
+        let copied = copied.map_err(|error| copying(source, &path, error))?;
+        if copied < found.used_bytes {
+            return Err(ErrorKind::UnexpectedEof).doing("copy", source);
+        }
+        copy.set_len(found.bytes).doing("write", &path)?;
+        copy.sync_all().doing("sync", &path)
     }
 
     fn add_bytes(&mut self, path: String, bytes: &[u8]) -> Result<(), SnapshotError> {
@@ -247,6 +270,12 @@ impl<'a> Cloned<'a> {
         self.next = self.next.max(entry.file.0.saturating_add(1));
         self.table.0.push(entry);
     }
+}
+
+/// What the system said when a file was copied.
+fn copying(source: &Path, path: &Path, error: std::io::Error) -> SnapshotError {
+    let (action, at) = failed_at(&error, ("copy", source), path);
+    SnapshotError::io(action, at, error)
 }
 
 fn create(path: &Path) -> Result<File, SnapshotError> {

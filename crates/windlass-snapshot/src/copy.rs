@@ -4,7 +4,7 @@
 //! has a checksum. The codec is lz4: it costs little, and saves room and writing.
 
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,20 +17,15 @@ use windlass_engine::{
 use windlass_postgres::{BackupRequest, Cluster, PostgresError};
 use windlass_sqlite::{Database, JournalMode, SqliteError, Warning};
 
-use crate::cluster;
 use crate::error::{Doing, SnapshotError};
 use crate::image::GONE;
 use crate::maker::{Made, Maker};
 use crate::method::Method;
 use crate::record::Survives;
+use crate::{cluster, room};
 
 /// The stripe of the set.
 const STRIPE: &str = "snapshot.windlass";
-/// This part of the database's own disk stays free, but never more than so many bytes.
-const LEFT_PART: u64 = 20;
-const LEFT_BYTES_MAX: u64 = 1 << 30;
-/// Two files of a server's log.
-const LOG_BYTES: u64 = 32 << 20;
 
 /// Copies a SQLite database.
 pub struct SqliteCopy {
@@ -131,7 +126,7 @@ impl Maker for SqliteCopy {
         progress: &Arc<Progress>,
         cancel: &Cancel,
     ) -> Result<Made, SnapshotError> {
-        let leave_free = left_for(&[Path::new(&self.database.facts().path)], into, 0)?;
+        let leave_free = room::left_for_file(Path::new(&self.database.facts().path), into)?;
         let run = start(into, (1, leave_free), progress, cancel)?;
         let outcome = self.database.backup(run).map_err(|error| match error {
             SqliteError::Engine(error) => of_run(error),
@@ -165,9 +160,7 @@ impl Maker for PostgresCopy {
         cancel: &Cancel,
     ) -> Result<Made, SnapshotError> {
         let volumes = self.cluster.scan_volumes()?;
-        let data = &self.cluster.facts().data_directory;
-        let of_server = [data.as_path(), &data.join("pg_wal")];
-        let leave_free = left_for(&of_server, into, LOG_BYTES)?;
+        let leave_free = room::left_for_server(&self.cluster.facts().data_directory, into)?;
         let run = start(into, (volumes, leave_free), progress, cancel)?;
         let outcome = self.cluster.backup(&self.request, run);
         let outcome = outcome.map_err(|error| match error {
@@ -184,20 +177,6 @@ impl Maker for PostgresCopy {
             warnings: cluster::warnings(&outcome.facts),
         })
     }
-}
-
-/// How much of a disk stays free for what grows on it, if a database has files there. A server that
-/// can make no file for its log stops.
-fn left_for(database: &[&Path], into: &Path, least: u64) -> Result<u64, SnapshotError> {
-    let device = |path: &Path| Some(std::fs::metadata(path).ok()?.dev());
-    let own = device(into);
-    if !database.iter().any(|path| device(path) == own) {
-        return Ok(0);
-    }
-    let disk = rustix::fs::statvfs(into).map_err(std::io::Error::from);
-    let disk = disk.doing("examine", into)?;
-    let part = disk.f_blocks.saturating_mul(disk.f_frsize) / LEFT_PART;
-    Ok(part.min(LEFT_BYTES_MAX).max(least))
 }
 
 /// What a run said. A snapshot has one device, so a full disk is that of the snapshot.

@@ -19,6 +19,7 @@
 //!
 //! Start with `place.rs`; `record.rs` says what is kept about a snapshot.
 
+mod apart;
 mod behind;
 mod choice;
 mod clone;
@@ -41,6 +42,7 @@ mod place;
 mod put_back;
 mod record;
 mod revert;
+mod room;
 mod snapshot;
 mod states;
 mod undo;

@@ -11,6 +11,7 @@ use windlass_testkit::postgres::{
 use windlass_testkit::volume::{Volume, VolumeKind};
 
 use crate::opening::Scratch;
+use crate::snapshot_room::{MIB, leave};
 use crate::support::text;
 
 /// Tables whose content is known, each for one way to be changed later.
@@ -156,4 +157,64 @@ fn a_cluster_on_xfs_is_cloned_under_load() {
 #[test]
 fn a_cluster_on_btrfs_is_cloned_under_load() {
     a_cluster_is_cloned(VolumeKind::Btrfs, &another_version());
+}
+
+/// A cluster on this volume.
+fn small_cluster_on(volume: &Volume) -> PrivateCluster {
+    let mut made = PrivateCluster::start(&ClusterOptions::default());
+    made.stop("fast");
+    let data = volume.at().join("data");
+    succeed(Command::new("cp").arg("-a").arg(made.data()).arg(&data));
+    PrivateCluster::adopt(&data, DEFAULT_BIN.as_ref())
+}
+
+/// Whether a part of this file is that of another one, too (Debian: e2fsprogs).
+fn is_shared(path: &Path) -> bool {
+    let mut filefrag = Command::new("filefrag");
+    let output = filefrag.arg("-v").arg(path).output().unwrap();
+    let said = text(&output);
+    assert!(output.status.success(), "{said}");
+    let flags = |line: &str| line.split([' ', ',']).any(|flag| flag == "shared");
+    said.lines().any(flags)
+}
+
+/// A server uses the files of its log again. Where it shared their blocks, that needed new ones,
+/// and a server that gets none ends with a panic.
+#[test]
+fn a_clone_shares_no_block_of_the_log_with_its_server() {
+    stay_root();
+    let (volume, scratch) = (Volume::new(VolumeKind::Xfs, 400), Scratch::new());
+    let cluster = small_cluster_on(&volume);
+    let conninfo = cluster.conninfo();
+    let create = ["snapshot", "create", &conninfo, "one", "--method", "clone"];
+    run(&scratch, &create);
+    let data = volume.at().join("data.windlass-snapshots/one/data");
+    let entries = std::fs::read_dir(data).unwrap();
+    let files = entries.map(|entry| entry.unwrap().path());
+    // No other file of a new cluster is as long as a segment of the log.
+    let (log, rest): (Vec<_>, Vec<_>) =
+        files.partition(|path| path.metadata().unwrap().len() == 16 * MIB);
+    assert!(!log.is_empty());
+    assert!(rest.iter().any(|path| is_shared(path)));
+    assert!(!log.iter().any(|path| is_shared(path)), "{log:?}");
+}
+
+#[test]
+fn a_clone_is_refused_where_a_server_would_have_too_little_room() {
+    stay_root();
+    let (volume, scratch) = (Volume::new(VolumeKind::Xfs, 400), Scratch::new());
+    let cluster = small_cluster_on(&volume);
+    cluster.sql("postgres", "CREATE TABLE t AS SELECT 1 AS i");
+    cluster.sql("postgres", "CHECKPOINT");
+    let conninfo = cluster.conninfo();
+    leave(volume.at(), 24 * MIB);
+    let create = ["snapshot", "create", &conninfo, "one", "--method", "clone"];
+    let output = scratch.run(None, &create);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("must stay so"), "{said}");
+    assert!(said.contains("hint: "), "{said}");
+    // The server has room, and nothing is left.
+    cluster.sql("postgres", "INSERT INTO t VALUES (2)");
+    assert!(!volume.at().join("data.windlass-snapshots").exists());
 }

@@ -1,5 +1,5 @@
-//! Snapshots by copy on the disk of the database itself, where there is little room: the database
-//! must be able to go on.
+//! Snapshots on the disk of the database itself, where there is little room: the database must be
+//! able to go on.
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
@@ -10,7 +10,7 @@ use windlass_testkit::volume::{Volume, VolumeKind};
 use crate::snapshots::{ledger, listed};
 use crate::support::*;
 
-const MIB: u64 = 1 << 20;
+pub const MIB: u64 = 1 << 20;
 
 /// How many bytes of the file system of this directory are free.
 fn free(at: &Path) -> u64 {
@@ -24,7 +24,7 @@ fn free(at: &Path) -> u64 {
 }
 
 /// Fills the file system until so many bytes are free.
-fn leave(at: &Path, bytes: u64) {
+pub fn leave(at: &Path, bytes: u64) {
     let ballast = free(at).checked_sub(bytes).unwrap().to_string();
     let mut command = std::process::Command::new("fallocate");
     command.args(["--length", &ballast]).arg(at.join("ballast"));
@@ -99,4 +99,20 @@ fn a_copy_that_would_fill_the_disk_of_the_database_ends_before() {
     connection
         .execute_batch("DELETE FROM filler WHERE i = 1")
         .unwrap();
+}
+
+#[test]
+fn a_clone_is_refused_where_a_database_would_have_too_little_room() {
+    let volume = Volume::new(VolumeKind::Xfs, 400);
+    let ledger = ledger(volume.at());
+    let database = ledger.path.to_str().unwrap();
+    leave(volume.at(), 8 * MIB);
+    let words = ["snapshot", "create", database, "small", "--method", "clone"];
+    let output = windlass(&words);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("must stay so"), "{printed}");
+    assert!(printed.contains("hint: "), "{printed}");
+    assert_eq!(listed(database).len(), 0);
+    assert_eq!(ledger.check(&ledger.path), 20);
 }

@@ -8,16 +8,19 @@
 //! of the log go with the segments, because those of the old timeline would count for the new one.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::ErrorKind;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::io::Errno;
+use windlass_engine::open_regular;
 
 use super::tree::LOG;
-use crate::directory;
+use crate::cluster::PRIVATE_MODE;
 use crate::error::{Doing, SnapshotError, failed_at};
+use crate::{apart, directory};
 
 /// Today's segments, beside the pages that were overwritten.
 const TAKEN: &str = "wal";
@@ -152,14 +155,24 @@ fn with(name: &OsStr, end: &str) -> OsString {
     name
 }
 
-/// Copies a file over another one, or clones it where the file system can.
+/// Copies a file over another one. They share no block: the server uses one of them again.
 fn copy(from: &Path, to: &Path) -> Result<(), SnapshotError> {
     let partial = to.with_file_name(with(to.file_name().unwrap_or_default(), ".windlass"));
-    std::fs::copy(from, &partial).map_err(|error| {
+    write_apart(from, &partial).map_err(|error| {
         let (action, at) = failed_at(&error, ("copy", from), &partial);
         SnapshotError::io(action, at, error)
     })?;
     windlass_engine::durable::rename(&partial, to).doing("rename", &partial)
+}
+
+fn write_apart(from: &Path, to: &Path) -> io::Result<()> {
+    let mut source = open_regular(from)?;
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true).truncate(true);
+    let mut copy = options.mode(PRIVATE_MODE).open(to)?;
+    copy.set_permissions(source.metadata()?.permissions())?;
+    apart::copy(&mut source, &mut copy)?;
+    Ok(())
 }
 
 fn names(directory: &Path) -> Result<Vec<OsString>, SnapshotError> {
@@ -206,4 +219,26 @@ fn move_all(from: &Path, to: &Path) -> Result<(), SnapshotError> {
 
 fn rename_directory(from: &Path, to: &Path) -> Result<(), SnapshotError> {
     windlass_engine::durable::rename(from, to).doing("rename", from)
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_sqlite::SharedExtents;
+    use windlass_testkit::volume::{Volume, VolumeKind};
+
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+    fn a_segment_that_comes_back_shares_no_block_with_the_kept_one() {
+        let volume = Volume::new(VolumeKind::Xfs, 400);
+        let [kept, back] = ["kept", "back"].map(|name| volume.at().join(name));
+        let content = vec![7_u8; 1 << 20];
+        std::fs::write(&kept, &content).unwrap();
+        copy(&kept, &back).unwrap();
+        assert_eq!(std::fs::read(&back).unwrap(), content);
+        let [one, other] = [&kept, &back].map(|path| File::open(path).unwrap());
+        let mut shared = SharedExtents::of(&one, &other).unwrap();
+        assert!(!shared.cover(0, 4096));
+    }
 }

@@ -16,6 +16,7 @@ use super::examined::examine;
 use super::index::Tracked;
 use super::links::{Linked, Links};
 use super::record::{Kept, copied, write};
+use crate::apart;
 use crate::cluster::{CONTROL_PATH, PRIVATE_MODE, is_needed, own_file};
 use crate::error::failed_at;
 
@@ -234,7 +235,7 @@ impl Taken {
         self.add_mark(directory, segment.name)
     }
 
-    /// Copies a segment of the log as it is.
+    /// Copies a segment of the log as it is. The server uses it again, so they share no block.
     pub(crate) fn add_segment(
         &mut self,
         directory: &Path,
@@ -243,7 +244,7 @@ impl Taken {
     ) -> Result<(), HookError> {
         let file = self.next();
         let to = copied(directory, file);
-        let bytes = std::fs::copy(path, &to).map_err(|error| {
+        let bytes = copy_all(path, &to).map_err(|error| {
             let (doing, at) = failed_at(&error, ("copy", path), &to);
             HookError::io(doing, at, error)
         })?;
@@ -312,9 +313,39 @@ fn copy_used(segment: &BracketSegment<'_>, to: &Path) -> Result<u32, HookError> 
     Ok(!crc32c_zeros_after(!sum, zeros))
 }
 
+fn copy_all(path: &Path, to: &Path) -> std::io::Result<u64> {
+    let mut source = File::open(path)?;
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true).truncate(true);
+    let mut target = options.mode(PRIVATE_MODE).open(to)?;
+    apart::copy(&mut source, &mut target)
+}
+
 #[cfg(test)]
 mod tests {
+    use windlass_sqlite::SharedExtents;
+    use windlass_testkit::volume::{Volume, VolumeKind};
+
+    use super::super::record::make_copied;
     use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+    fn a_copy_of_a_whole_segment_shares_no_block_with_it() {
+        let volume = Volume::new(VolumeKind::Xfs, 400);
+        let path = volume.at().join("segment");
+        let content = vec![7_u8; 1 << 20];
+        std::fs::write(&path, &content).unwrap();
+        let mut taken = Taken::default();
+        let (directory, name) = (volume.at(), "000000010000000000000001");
+        make_copied(directory).unwrap();
+        taken.add_segment(directory, name, &path).unwrap();
+        let to = copied(directory, FileNo(0));
+        assert_eq!(std::fs::read(&to).unwrap(), content);
+        let [one, other] = [&path, &to].map(|path| File::open(path).unwrap());
+        let mut shared = SharedExtents::of(&one, &other).unwrap();
+        assert!(!shared.cover(0, 4096));
+    }
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]

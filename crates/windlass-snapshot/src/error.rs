@@ -31,6 +31,8 @@ pub enum SnapshotError {
         name: String,
         /// Where it is.
         path: PathBuf,
+        /// The other database that it is of.
+        owner: Option<PathBuf>,
     },
     /// Nothing has the name.
     #[error("there is no snapshot {name} in {}", place.display())]

@@ -225,10 +225,7 @@ impl Place {
         let before = self.holder(name)?.map(|holder| holder.path(name));
         for taken in [&link, &path].into_iter().chain(&before) {
             if taken.symlink_metadata().is_ok() {
-                return Err(SnapshotError::Taken {
-                    name: name.to_string(),
-                    path: taken.clone(),
-                });
+                return Err(self.taken(name, taken));
             }
         }
         let directory = match path == link {

@@ -14,8 +14,10 @@ use std::path::{Path, PathBuf};
 use super::Place;
 use crate::cluster::CONTROL_PATH;
 use crate::directory;
+use crate::error::SnapshotError;
 use crate::hook::{self, Document};
 use crate::method::Method;
+use crate::name::SnapshotName;
 use crate::record::Record;
 
 impl Place {
@@ -85,6 +87,17 @@ impl Place {
             entries.any(|entry| is_original(&entry.path()))
         };
         has_entry(&document.data, has_original) || self.homes().any(has_original)
+    }
+
+    /// Why a name cannot be given: something is at this path already.
+    pub(super) fn taken(&self, name: &SnapshotName, path: &Path) -> SnapshotError {
+        // What cannot be read says nothing of its database.
+        let record = Record::read(path).ok().flatten();
+        SnapshotError::Taken {
+            name: name.to_string(),
+            path: path.to_owned(),
+            owner: record.and_then(|record| self.other_database(path, &record)),
+        }
     }
 
     /// The database whose snapshot is in a directory, if that is there and is not the one with this
@@ -157,8 +170,6 @@ mod tests {
 
     use super::*;
     use crate::directory::Locked;
-    use crate::error::SnapshotError;
-    use crate::name::SnapshotName;
     use crate::place::Entry;
     use crate::record::Source;
     use crate::record::tests::record;
@@ -237,6 +248,23 @@ mod tests {
         copied.find("a.db").unwrap();
         copied.remove("a.db").unwrap();
         assert!(!copied.snapshot().exists());
+    }
+
+    #[test]
+    fn whoever_finds_a_name_in_use_learns_which_database_has_it() {
+        let copied = Copied::new();
+        let one = SnapshotName::parse("one").unwrap();
+        let owner = |name: &str| {
+            let place = copied.place(name);
+            let reserved = place.reserve(&one, Some(&copied.at("disk")), &mut |_| {});
+            match reserved.err() {
+                Some(SnapshotError::Taken { owner, .. }) => owner,
+                other => panic!("{other:?}"),
+            }
+        };
+        std::fs::remove_file(copied.place("b.db").home().join("one")).unwrap();
+        assert_eq!(owner("b.db"), Some(copied.at("a.db")));
+        assert_eq!(owner("a.db"), None);
     }
 
     #[test]

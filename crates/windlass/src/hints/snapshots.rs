@@ -1,6 +1,6 @@
 //! Errors of snapshots in the words of the command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use windlass_operations::nearest;
 use windlass_operations::privilege::as_typed;
@@ -12,11 +12,7 @@ use crate::words::{moment_of, quoted};
 pub fn hint(error: &SnapshotError) -> Option<String> {
     let text = match error {
         SnapshotError::Name { .. } => "Write a name like before-upgrade.",
-        SnapshotError::Taken { name, .. } => {
-            return Some(format!(
-                "Choose another name, or drop it: windlass snapshot drop DATABASE {name}"
-            ));
-        }
+        SnapshotError::Taken { name, owner, .. } => return Some(taken(name, owner.as_deref())),
         SnapshotError::Unknown { name, known, .. } => return Some(unknown(name, known)),
         SnapshotError::NoName { .. } => {
             "Write DATABASE@NAME, like shop.db@before-upgrade. `windlass snapshot list DATABASE` \
@@ -61,6 +57,20 @@ pub fn hint(error: &SnapshotError) -> Option<String> {
         other => return of_place(other),
     };
     Some(text.to_owned())
+}
+
+/// What to do about a name that is in use.
+fn taken(name: &str, owner: Option<&Path>) -> String {
+    match owner {
+        Some(owner) => format!(
+            "It is of the database {}. Choose another name, or give each database a directory of \
+             its own with --to.",
+            owner.display()
+        ),
+        None => {
+            format!("Choose another name, or drop it: windlass snapshot drop DATABASE {name}")
+        }
+    }
 }
 
 /// What to do about what is in a place, or is not there.
@@ -327,6 +337,20 @@ fn of_system(action: &str, error: &std::io::Error) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_is_told_to_drop_the_snapshot_of_another_database() {
+        let taken = |owner| SnapshotError::Taken {
+            name: "s1".to_owned(),
+            path: PathBuf::from("/disk/s1"),
+            owner,
+        };
+        let other = hint(&taken(Some(PathBuf::from("/srv/main")))).unwrap();
+        assert!(other.contains("/srv/main"), "{other}");
+        assert!(!other.contains("drop"), "{other}");
+        let own = hint(&taken(None)).unwrap();
+        assert!(own.contains("windlass snapshot drop DATABASE s1"), "{own}");
+    }
 
     /// A module may come when the method is chosen already, so that no other one is taken.
     #[test]

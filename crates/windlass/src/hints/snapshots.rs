@@ -257,6 +257,7 @@ fn of_hook(error: &HookError) -> Option<String> {
         HookError::NoRoom { .. } => {
             "Free space there, keep less with --keep-free, or name another disk with --to."
         }
+        HookError::Postgres(error) => return super::postgres(error),
         HookError::Io { doing, source, .. } => return of_system(doing, source),
         _ => return None,
     };
@@ -336,7 +337,18 @@ fn of_system(action: &str, error: &std::io::Error) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use windlass_postgres::PostgresError;
+
     use super::*;
+
+    #[test]
+    fn what_a_server_said_of_a_snapshot_by_the_hook_has_the_hint_of_a_backup() {
+        let error = PostgresError::WalLevelMinimal;
+        let expected = crate::hints::postgres(&error);
+        assert!(expected.is_some());
+        let found = hint(&SnapshotError::Hook(HookError::Postgres(error)));
+        assert_eq!(found, expected);
+    }
 
     #[test]
     fn nobody_is_told_to_drop_the_snapshot_of_another_database() {

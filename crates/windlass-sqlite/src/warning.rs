@@ -68,7 +68,7 @@ impl fmt::Display for Warning {
         match self {
             Self::SymbolicLink { link, target } => write!(
                 f,
-                "{} is a symbolic link; {} is backed up",
+                "{} is a symbolic link; the database is {}",
                 link.display(),
                 target.display()
             ),
@@ -95,5 +95,21 @@ impl fmt::Display for Warning {
                 show_size(*set_bytes)
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A snapshot through a link was said to be a backup.
+    #[test]
+    fn the_warning_of_a_link_suits_backups_and_snapshots() {
+        let warning = Warning::SymbolicLink {
+            link: PathBuf::from("shop.db"),
+            target: PathBuf::from("/srv/shop.db"),
+        };
+        let said = "shop.db is a symbolic link; the database is /srv/shop.db";
+        assert_eq!(warning.to_string(), said);
     }
 }

@@ -4,8 +4,10 @@
 //! snapshot that somebody else named is not dropped, unless the name looks like that.
 //!
 //! Invariants
-//! - What is lost does not count, and goes when it is older than what stays. What cannot be read,
-//!   or whose disk is not there, stays until somebody drops it.
+//! - What is lost does not count, and goes when it is older than what stays. What has ended by a
+//!   limit goes at the latest when as many are newer as are to stay, in whatever state: else
+//!   limits that are shorter than the rotation would leave ended ones for ever.
+//! - What cannot be read, or whose disk is not there, stays until somebody drops it.
 //! - The new snapshot stays, whatever time the others say.
 //! - Nothing is dropped if the new snapshot may not have what the older ones have.
 
@@ -198,13 +200,44 @@ fn create_named(
     }
 }
 
-/// Those that are older than the newest `keep` that can be read.
+/// Those that are to go, the oldest first.
 fn surplus(all: &[Snapshot], keep: u32) -> Result<Vec<SnapshotName>, OperationError> {
-    let kept = all.iter().map(|one| one.record().state == State::Kept);
-    let stay = oldest_that_stays(kept, keep);
-    let names = all[..stay].iter().map(|one| &one.record().name);
-    let names = names.map(|name| SnapshotName::parse(name));
+    let standings: Vec<_> = all.iter().map(Standing::of).collect();
+    let positions = going(&standings, keep).into_iter();
+    let names = positions.map(|position| SnapshotName::parse(&all[position].record().name));
     Ok(names.collect::<Result<_, _>>()?)
+}
+
+/// What a snapshot is to a rotation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    Kept,
+    /// It reached a limit that somebody gave it.
+    Ended,
+    Lost,
+}
+
+impl Standing {
+    fn of(snapshot: &Snapshot) -> Self {
+        match &snapshot.record().state {
+            State::Kept => Self::Kept,
+            State::Lost { why } if is_limit(why) => Self::Ended,
+            State::Lost { .. } => Self::Lost,
+        }
+    }
+}
+
+/// The positions of those that go: what is older than the newest `keep` that are kept, and what
+/// has ended and is older than the newest `keep` of any state.
+fn going(standings: &[Standing], keep: u32) -> Vec<usize> {
+    let kept = standings.iter().map(|one| *one == Standing::Kept);
+    let stay = oldest_that_stays(kept, keep);
+    let newest = standings.len().saturating_sub(keep as usize);
+    let goes = |(position, one): (usize, &Standing)| {
+        let is_over = position < newest && *one == Standing::Ended;
+        (position < stay || is_over).then_some(position)
+    };
+    standings.iter().enumerate().filter_map(goes).collect()
 }
 
 /// The position of the oldest one that stays, of some of which these are kept. Where fewer than
@@ -240,6 +273,23 @@ mod tests {
         for (kept, keep, expected) in cases {
             let found = oldest_that_stays(kept.iter().copied(), keep);
             assert_eq!(found, expected, "{kept:?} {keep}");
+        }
+    }
+    #[test]
+    fn what_has_ended_goes_when_as_many_are_newer_as_are_to_stay_in_whatever_state() {
+        use Standing::{Ended, Kept, Lost};
+        let cases: [(&[Standing], u32, &[usize]); 7] = [
+            (&[Ended, Ended, Ended], 2, &[0]),
+            (&[Ended, Ended, Kept], 2, &[0]),
+            (&[Ended, Ended], 2, &[]),
+            // What is still kept, or was lost without a limit, waits until there are enough.
+            (&[Kept, Ended, Ended, Kept], 2, &[1]),
+            (&[Lost, Ended, Ended, Kept], 2, &[1]),
+            (&[Ended, Lost, Kept, Kept], 2, &[0, 1]),
+            (&[Kept, Kept, Ended, Kept], 2, &[0]),
+        ];
+        for (standings, keep, expected) in cases {
+            assert_eq!(going(standings, keep), expected, "{standings:?} {keep}");
         }
     }
 }

@@ -1,5 +1,5 @@
 //! What a rotation says of lost snapshots by the hook, and of a cluster that is another one. What
-//! it drops if the clock has gone back.
+//! it drops of those that ended by a limit, and if the clock has gone back.
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
@@ -38,6 +38,33 @@ fn a_rotation_says_once_that_the_server_has_no_hook_any_more_and_lost_its_snapsh
     assert_eq!(run(&scratch, 0, &rotate), "");
     let listed = run(&scratch, 0, &["snapshot", "list", &conninfo]);
     assert_eq!(listed.matches("kept").count(), 2, "{listed}");
+    forget(&cluster);
+}
+
+/// There are never two that are kept.
+#[test]
+fn a_rotation_whose_snapshots_end_by_their_limit_leaves_as_many_as_are_to_stay() {
+    stay_root();
+    let scratch = Scratch::new();
+    let load = format!(
+        "shared_preload_libraries = '{}'",
+        library(&scratch).display()
+    );
+    let cluster = PrivateCluster::start(&ClusterOptions::default().setting(load));
+    let conninfo = cluster.conninfo();
+    let rows = "SELECT i, md5(i::text) AS x FROM generate_series(1, 5000) i";
+    cluster.sql("postgres", &format!("CREATE TABLE many AS {rows}"));
+    let rotate = ["snapshot", "rotate", &conninfo, "--keep", "2", "--quiet"];
+    let rotate = [&rotate[..], &["--max-size", "64KiB"]].concat();
+    for _ in 0..4 {
+        assert_eq!(run(&scratch, 0, &rotate), "");
+        cluster.sql("postgres", "UPDATE many SET x = md5(x)");
+        cluster.sql("postgres", "CHECKPOINT");
+    }
+    let listed = run(&scratch, 3, &["snapshot", "list", &conninfo]);
+    let rows = listed.lines().filter(|line| line.starts_with("rolling-"));
+    assert_eq!(rows.count(), 2, "{listed}");
+    assert_eq!(listed.matches("ended: ").count(), 2, "{listed}");
     forget(&cluster);
 }
 

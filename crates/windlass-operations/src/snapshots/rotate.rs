@@ -8,7 +8,8 @@
 //!   limit goes at the latest when as many are newer as are to stay, in whatever state: else
 //!   limits that are shorter than the rotation would leave ended ones for ever.
 //! - What cannot be read, or whose disk is not there, stays until somebody drops it.
-//! - The new snapshot stays, whatever time the others say.
+//! - The new snapshot stays, whatever time the others say. One that says a time that is still to
+//!   come counts as the oldest, and each rotation tells of it.
 //! - Nothing is dropped if the new snapshot may not have what the older ones have.
 
 use windlass_engine::{Cancel, counted};
@@ -16,7 +17,7 @@ use windlass_snapshot::hook::is_limit;
 use windlass_snapshot::{Place, Record, Snapshot, SnapshotError, SnapshotName, State};
 
 use super::create::{CreateOutcome, CreateRequest, SnapshotWarning, create};
-use super::kind::{MOMENT, of_kind};
+use super::kind::{MOMENT, OfKind, moment, of_kind};
 use super::tell_removed;
 use crate::caller::Caller;
 use crate::ending::Ending;
@@ -27,6 +28,8 @@ use crate::warnings::{DATABASE_EMPTIED, METHOD_CHANGED, OTHER_CLUSTER};
 const TRIES_MAX: u32 = 100;
 /// The name of the warning about snapshots that cannot be read any more.
 const LOST: &str = "snapshots-lost";
+/// The name of the warning about snapshots whose moment is still to come.
+const AHEAD: &str = "clock-ahead";
 /// With one of these the new snapshot may not have what the older ones have.
 const DOUBTS: [&str; 2] = [DATABASE_EMPTIED, OTHER_CLUSTER];
 
@@ -70,9 +73,10 @@ pub fn rotate(
     ))?;
     let mut created = create_named(caller, request, cancel)?;
     let place = super::place(caller, &request.of)?;
-    let all = of_kind(&place, kind)?;
-    let changed = changed(&all, &created, &request.accept);
+    let found = of_kind(&place, kind, Some(created.record()))?;
+    let changed = changed(&found.all, &created, &request.accept);
     created.warnings.extend(changed);
+    created.warnings.extend(ahead(&found, &request.accept));
     let mut outcome = RotateOutcome {
         created,
         dropped: Vec::new(),
@@ -80,8 +84,8 @@ pub fn rotate(
         with_undo: Vec::new(),
         held_back: Vec::new(),
     };
-    let mut surplus = surplus(&all, keep)?;
-    // The clock may have gone back since the others were made.
+    let mut surplus = surplus(&found.all, keep)?;
+    // Another rotation may have made newer ones meanwhile.
     let new = outcome.created.record();
     surplus.retain(|name| name.as_str() != new.name);
     let mut open = outcome.created.warnings.iter().filter(|one| !one.accepted);
@@ -169,6 +173,23 @@ fn changed(all: &[Snapshot], created: &CreateOutcome, accept: &[String]) -> Vec<
         warn(METHOD_CHANGED, text);
     }
     found
+}
+
+/// The warning about snapshots that are as of a moment that is still to come.
+fn ahead(found: &OfKind, accept: &[String]) -> Option<SnapshotWarning> {
+    let last = found.all[..found.ahead].last()?.record();
+    let (are, goes) = match found.ahead {
+        1 => ("is", "it counts as the oldest, and goes"),
+        _ => ("are", "they count as the oldest, and go"),
+    };
+    let text = format!(
+        "{} of this kind {are} of a moment that is still to come ({}: {}): the clock was ahead \
+         then, or is behind now; {goes} first",
+        counted(found.ahead as u64, "snapshot"),
+        last.name,
+        moment(last)
+    );
+    Some(SnapshotWarning::new(AHEAD.to_owned(), text, accept))
 }
 
 /// The identity of the cluster in a snapshot.

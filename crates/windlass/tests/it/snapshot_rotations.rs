@@ -95,29 +95,80 @@ fn a_rotation_drops_no_snapshot_of_a_cluster_that_another_one_has_replaced() {
     run(&scratch, 0, &rotate);
 }
 
+/// Makes a rolling snapshot, and returns its name and what else was said of it.
+fn rotated(database: &str, keep: &str, expected: i32) -> (String, String) {
+    let (code, made) = json(&["snapshot", "rotate", database, "--keep", keep]);
+    assert_eq!(code, expected, "{made}");
+    let name = made["name"].as_str().unwrap().to_owned();
+    (name, made.to_string())
+}
+
+fn names(database: &str) -> Vec<String> {
+    let all = listed(database).into_iter();
+    let names = all.map(|one| one["name"].as_str().unwrap().to_owned());
+    names.collect()
+}
+
+/// Else each rotation would drop the last one before it, and the count would not hold.
 #[test]
-fn a_rotation_keeps_the_new_snapshot_if_the_clock_has_gone_back() {
+fn snapshots_of_a_clock_that_was_ahead_go_first_and_newer_ones_stay() {
     let place = tempfile::tempdir_in("/var/tmp").unwrap();
     let ledger = ledger(place.path());
     let database = ledger.path.to_str().unwrap();
-    let rotate = ["snapshot", "rotate", database, "--keep", "1"];
-    let made = || {
-        let (code, document) = json(&rotate);
-        assert_eq!(code, 0, "{document}");
-        document["name"].as_str().unwrap().to_owned()
-    };
-    let names = || -> Vec<String> {
-        let all = listed(database).into_iter();
-        all.map(|one| one["name"].as_str().unwrap().to_owned())
-            .collect()
-    };
-    let later = made();
     let home = place.path().join("shop.db.windlass-snapshots");
-    forge_record(&home.join(&later), |record| {
-        record["created"] = "2999-12-31T00:00:00Z".into();
-    });
-    for _ in 0..2 {
-        let new = made();
-        assert_eq!(names(), [new.as_str(), later.as_str()]);
+    let early = [(); 3].map(|()| rotated(database, "3", 0).0);
+    for (name, year) in early.iter().zip(2997..) {
+        forge_record(&home.join(name), |record| {
+            for field in ["created", "as_of"] {
+                record[field] = format!("{year}-12-31T00:00:00Z").into();
+            }
+        });
     }
+    ledger.commit(21, 22);
+    let scratch = Scratch::new();
+    let word = format!("{database}@rolling");
+    let count = "select count(*) from log";
+    let open = ["open", "--quiet", &word, "--", "sqlite3", "{}", count];
+    let mut made = Vec::new();
+    for ahead in ["3 snapshots of", "2 snapshots of", "1 snapshot of"] {
+        let (name, said) = rotated(database, "3", 3);
+        assert!(
+            said.contains("clock-ahead") && said.contains(ahead),
+            "{said}"
+        );
+        made.push(name);
+        let names = names(database);
+        assert_eq!(names.len(), 3, "{names:?}");
+        assert!(made.iter().all(|name| names.contains(name)), "{names:?}");
+        assert!(run(&scratch, 0, &open).ends_with("22\n"));
+    }
+    made.push(rotated(database, "3", 0).0);
+    assert_eq!(names(database), made[1..]);
+}
+
+/// The process that makes snapshots may have another clock than the server.
+#[test]
+fn snapshots_of_a_cluster_are_as_old_as_its_server_says() {
+    stay_root();
+    let scratch = Scratch::new();
+    let cluster = PrivateCluster::start(&ClusterOptions::default());
+    let conninfo = cluster.conninfo();
+    let rotate = |keep: &str| {
+        let words = ["snapshot", "rotate", &conninfo, "--keep", keep, "--json"];
+        let made = run(&scratch, 0, &words);
+        let made: serde_json::Value = serde_json::from_str(made.trim()).unwrap();
+        (made["name"].clone(), made["dropped"].clone(), made)
+    };
+    let (first, ..) = rotate("3");
+    let (second, _, made) = rotate("3");
+    let path = std::path::Path::new(made["place"].as_str().unwrap());
+    forge_record(path, |record| {
+        for field in ["created", "as_of"] {
+            record[field] = "2001-12-31T00:00:00Z".into();
+        }
+    });
+    let (_, dropped, _) = rotate("2");
+    assert_eq!(dropped, serde_json::json!([first]));
+    let (_, dropped, _) = rotate("2");
+    assert_eq!(dropped, serde_json::json!([second]));
 }

@@ -97,7 +97,7 @@ fn check_section(
             let known = subs.iter().flat_map(|sub| options(sub));
             let known = known.chain((words.is_empty()).then_some(SOURCE));
             let rest = match subs {
-                [one] => format!("`windlass {} --help` lists all.", one.get_name()),
+                [_] => format!("`windlass {words} --help` lists all."),
                 _ => "`windlass backup --help` lists those of backups.".to_owned(),
             };
             let hint = nearest::hint(name, known, &rest);

@@ -34,21 +34,10 @@ pub fn check() -> Result<(), Failure> {
     let known = known(&command);
     match unknown(names, &known) {
         None => check_values(&command),
-        Some(name) => {
-            let rest = "`windlass COMMAND --help` names the variable of each option; unset this \
-                        one if it is not for Windlass.";
-            let hint = match without_variable(&command, &name) {
-                Some(option) => format!(
-                    "--{option} has no variable in the environment: type it on the command line, \
-                     and unset this one."
-                ),
-                None => nearest::hint(&name, known.iter().map(String::as_str), rest),
-            };
-            Err(Failure::usage(
-                format!("no option is called {name} in the environment"),
-                hint,
-            ))
-        }
+        Some(name) => Err(Failure::usage(
+            format!("no option is called {name} in the environment"),
+            hint(&command, &known, &name),
+        )),
     }
 }
 
@@ -79,12 +68,31 @@ fn check_values(command: &Command) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The option that a variable would have if it had one.
-fn without_variable(command: &Command, name: &str) -> Option<String> {
-    let meant = name.strip_prefix(PREFIX)?.to_lowercase().replace('_', "-");
-    let options = options(command, "");
-    let mut longs = options.iter().filter_map(|it| it.1.get_long());
-    longs.any(|long| long == meant).then_some(meant)
+/// What to do about a variable that is unknown. An option whose name it has may have another one.
+fn hint(command: &Command, known: &[String], name: &str) -> String {
+    let meant = name.trim_start_matches(PREFIX).to_lowercase();
+    let meant = meant.replace('_', "-");
+    let mut options = options(command, "");
+    options.retain(|it| it.1.get_long() == Some(meant.as_str()));
+    let variables = options.iter().filter_map(|it| it.1.get_env());
+    let mut variables: Vec<_> = variables.map(|name| name.to_string_lossy()).collect();
+    variables.sort();
+    variables.dedup();
+    match (options.is_empty(), variables.is_empty()) {
+        (true, _) => {
+            let rest = "`windlass COMMAND --help` names the variable of each option; unset this \
+                        one if it is not for Windlass.";
+            nearest::hint(name, known.iter().map(String::as_str), rest)
+        }
+        (false, true) => format!(
+            "--{meant} has no variable in the environment: type it on the command line, and unset \
+             this one."
+        ),
+        (false, false) => format!(
+            "The variable of --{meant} is {}: set that, and unset this one.",
+            variables.join(" or ")
+        ),
+    }
 }
 
 /// All options, each with the words of its command.
@@ -141,5 +149,20 @@ mod tests {
         assert_eq!(known.iter().find(|name| !name.starts_with(PREFIX)), None);
         let wrong = [&fine[..], &["WINDLASS_OVERWRIT"]].concat();
         assert_eq!(unknown(&wrong).as_deref(), Some("WINDLASS_OVERWRIT"));
+    }
+
+    #[test]
+    fn a_name_like_an_option_whose_variable_has_another_name_is_told_that_name() {
+        let command = super::super::cli();
+        let known = known(&command);
+        for (name, says) in [
+            ("WINDLASS_LIBRARY", "--library is WINDLASS_SNAPSHOT_LIBRARY"),
+            ("WINDLASS_MAX_AGE", "--max-age is WINDLASS_SNAPSHOT_MAX_AGE"),
+            ("WINDLASS_LATEST", "--latest has no variable"),
+            ("WINDLASS_MAX_RAT", "Did you mean WINDLASS_MAX_RATE?"),
+        ] {
+            let hint = hint(&command, &known, name);
+            assert!(hint.contains(says), "{name}: {hint}");
+        }
     }
 }

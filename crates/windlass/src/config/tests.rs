@@ -313,6 +313,20 @@ fn a_value_that_only_its_command_understands_is_checked_by_every_command() {
 }
 
 #[test]
+fn the_hint_about_an_unknown_option_names_the_command_with_all_its_words() {
+    for (config, says) in [
+        ("[backup]\nlable = \"x\"\n", "`windlass backup --help`"),
+        (
+            "[snapshot.rotate]\nprefix = \"x\"\n",
+            "`windlass snapshot rotate --help`",
+        ),
+    ] {
+        let error = parsed(config, &["status"]).unwrap_err();
+        assert!(error.contains(says), "{error}");
+    }
+}
+
+#[test]
 fn a_name_like_a_configured_one_is_asked_back() {
     let error = parsed(SHOP, &["backup", "shpo"]).unwrap_err();
     assert!(error.contains("Did you mean shop,"), "{error}");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use windlass_engine::{UnitError, parse_amount, parse_seconds};
+use windlass_engine::{parse_amount, parse_seconds};
 
 use super::{accept, examples};
 
@@ -246,12 +246,18 @@ impl Snapshot {
     }
 }
 
-/// An age at which a snapshot ends. One of no age would end at once.
-fn parse_age(text: &str) -> Result<Duration, UnitError> {
-    match Duration::from_secs_f64(parse_seconds(text)?) {
-        Duration::ZERO => Err(UnitError::Zero {
-            text: text.trim().to_owned(),
-        }),
+/// An age at which a snapshot ends. One of no age would end at once, and so would one of the single
+/// second that `1` would mean.
+fn parse_age(text: &str) -> Result<Duration, String> {
+    let seconds = parse_seconds(text).map_err(|error| error.to_string())?;
+    let text = text.trim();
+    if text.ends_with(|letter: char| letter.is_ascii_digit()) {
+        return Err(format!(
+            "{text} what? Give a unit, e.g. {text}d, {text}h or {text}m"
+        ));
+    }
+    match Duration::from_secs_f64(seconds) {
+        Duration::ZERO => Err(format!("{text:?} must be more than nothing")),
         age => Ok(age),
     }
 }
@@ -268,5 +274,14 @@ mod tests {
         assert_eq!(seconds("90 s"), Some(90));
         assert_eq!((seconds("soon"), seconds("-1d")), (None, None));
         assert_eq!((seconds("0s"), seconds("0d")), (None, None));
+    }
+
+    #[test]
+    fn an_age_without_a_unit_is_asked_back() {
+        for text in ["1", " 90 ", "1.5", "0"] {
+            let error = parse_age(text).unwrap_err();
+            let says = format!("{} what? Give a unit", text.trim());
+            assert!(error.contains(&says), "{text}: {error}");
+        }
     }
 }

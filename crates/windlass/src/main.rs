@@ -9,6 +9,7 @@ mod advice;
 mod ask;
 mod checks;
 mod cli;
+mod clock;
 mod command;
 mod completions;
 mod config;
@@ -28,6 +29,7 @@ mod words;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use windlass_operations::{
     compression, database, devices, foretold, images, metrics, nearest, outputs, places, status,
@@ -60,7 +62,7 @@ fn run(arguments: &[OsString], of_abort: u8) -> (ExitCode, bool) {
     signals::take_file_size_limit();
     signals::end_on_abort(of_abort);
     completions::answer();
-    let cli = match config::parse(arguments) {
+    let cli = match understood(arguments) {
         Ok(cli) => cli,
         Err(config::Failed::Config(failure)) => {
             return failed(&failure, config::wants_json(arguments));
@@ -114,6 +116,12 @@ fn run(arguments: &[OsString], of_abort: u8) -> (ExitCode, bool) {
     }
     log::ended(code);
     exit_code
+}
+
+/// The command line. It may have times, so the clock is looked at first.
+fn understood(arguments: &[OsString]) -> Result<cli::Cli, config::Failed> {
+    clock::check(SystemTime::now()).map_err(config::Failed::Config)?;
+    config::parse(arguments)
 }
 
 /// Prints a failure.

@@ -7,6 +7,7 @@
 //!
 //! A snapshot that is made or dropped belongs to the owner of the database, whoever began it.
 
+mod away;
 mod back;
 mod create;
 mod enable;

@@ -16,7 +16,7 @@ use windlass_sqlite::Database;
 
 use super::enable::is_named;
 use super::subject::Subject;
-use super::{SnapshotsOf, tell_removed};
+use super::{SnapshotsOf, away, tell_removed};
 use crate::caller::Caller;
 use crate::database::DatabaseName;
 use crate::ending::Ending;
@@ -175,6 +175,7 @@ fn make(
     if let Some(text) = emptied::of_snapshots(&ready.place, snapshot.record()) {
         warnings.push((DATABASE_EMPTIED.to_owned(), text));
     }
+    warnings.extend(away::warning(&ready.place, into.as_deref()));
     if ready.is_disabled && snapshot.record().method == Method::Hook {
         let text = "the next start of the server does not load the hook, and loses this snapshot: \
                     shared_preload_libraries does not name the library any more";

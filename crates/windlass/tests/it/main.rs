@@ -85,6 +85,7 @@ mod set_names;
 mod settings;
 mod shown;
 mod sinks;
+mod snapshot_away;
 mod snapshot_back;
 mod snapshot_clones;
 mod snapshot_cluster_back;

@@ -1,0 +1,56 @@
+//! Snapshots on another disk while that is not mounted: its mount point is an empty directory.
+
+#![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
+
+use serde_json::Value;
+
+use crate::support::*;
+
+/// A database with snapshots in the directory `disk`.
+struct Away(Place);
+
+impl Away {
+    fn new() -> Self {
+        Self(Place::new())
+    }
+
+    /// Types a command, with this verb, about the snapshots of the database.
+    fn snapshot(&self, code: i32, verb: &str, rest: &[&str]) -> Value {
+        let database = self.0.arg("shop.db");
+        let (ended, said) = json(&[&["snapshot", verb, &database], rest].concat());
+        assert_eq!(ended, code, "{verb} {rest:?}: {said}");
+        said
+    }
+
+    fn create(&self, code: i32, name: &str) -> Value {
+        let disk = self.0.arg("disk");
+        self.snapshot(code, "create", &[name, "--to", &disk])
+    }
+
+    fn unmount(&self) {
+        std::fs::rename(self.0.path("disk"), self.0.path("unmounted")).unwrap();
+        std::fs::create_dir(self.0.path("disk")).unwrap();
+    }
+}
+
+#[test]
+fn a_new_snapshot_in_the_place_of_a_disk_that_is_not_mounted_is_a_warning() {
+    let away = Away::new();
+    let disk = away.0.arg("disk");
+    let rotate = ["nightly", "--keep", "2", "--to", &disk];
+    for _ in 0..2 {
+        let made = away.snapshot(0, "rotate", &rotate);
+        assert_eq!(made["warnings"].as_array().unwrap().len(), 0, "{made}");
+    }
+    away.unmount();
+    let made = away.snapshot(3, "rotate", &rotate);
+    assert_eq!(made["warnings"][0]["name"], "snapshots-away", "{made}");
+    let said = made["warnings"][0]["text"].as_str().unwrap();
+    assert!(said.contains("2 earlier snapshots"), "{said}");
+    let made = away.create(3, "one");
+    assert_eq!(made["warnings"][0]["name"], "snapshots-away", "{made}");
+    // Nothing is missing in another directory.
+    let other = away.0.arg("other");
+    away.snapshot(0, "create", &["two", "--to", &other]);
+    away.snapshot(0, "create", &["three"]);
+}

@@ -67,27 +67,40 @@ fn names(of: &SnapshotsOf, name: &str) -> (String, String) {
     (subject, configured(guessed.place()))
 }
 
+/// What went with a snapshot that was dropped, and what did not.
+#[derive(Debug, Default)]
+pub struct Removed {
+    /// The states that went with it.
+    pub undo: Vec<UndoNumber>,
+    /// Its directory, if that was not there: a disk may not be mounted. Only its entry is gone.
+    pub away: Option<PathBuf>,
+}
+
+impl Removed {
+    /// How the operation ends.
+    pub fn ending(&self) -> Ending {
+        match self.away {
+            None => Ending::Done,
+            Some(_) => Ending::Warnings,
+        }
+    }
+}
+
 /// Drops a snapshot, or a state that a revert overwrote. What is kept open of a snapshot is closed
-/// first. Returns the states that went with it.
-pub fn remove(
-    caller: &Caller,
-    of: &SnapshotsOf,
-    name: &str,
-) -> Result<Vec<UndoNumber>, OperationError> {
+/// first.
+pub fn remove(caller: &Caller, of: &SnapshotsOf, name: &str) -> Result<Removed, OperationError> {
     let names = names(of, name);
     recorded(caller, "snapshot drop", names, || {
-        drop_it(caller, of, name).map(|gone| (gone, Ending::Done))
+        let removed = drop_it(caller, of, name)?;
+        let ending = removed.ending();
+        Ok((removed, ending))
     })
 }
 
-fn drop_it(
-    caller: &Caller,
-    of: &SnapshotsOf,
-    name: &str,
-) -> Result<Vec<UndoNumber>, OperationError> {
+fn drop_it(caller: &Caller, of: &SnapshotsOf, name: &str) -> Result<Removed, OperationError> {
     if let Some(state) = UndoNumber::parse(name) {
         windlass_snapshot::remove_undo(&place(caller, of)?, state)?;
-        return Ok(Vec::new());
+        return Ok(Removed::default());
     }
     let name = SnapshotName::parse(name)?;
     let subject = Subject::resolve(&of.database, of.name.as_deref())?;
@@ -95,10 +108,15 @@ fn drop_it(
     let place = place_of(caller, &subject)?;
     let states = windlass_snapshot::undo_states(&place)?.into_iter();
     let over_it = states.filter(|undo| undo.snapshot.record().name == name.as_str());
-    let gone = over_it.map(|undo| undo.number).collect();
+    let undo = over_it.map(|undo| undo.number).collect();
+    let away = match place.find(&name) {
+        Err(SnapshotError::Missing { path, .. }) => Some(path),
+        // Whoever drops it says what is wrong with it.
+        _ => None,
+    };
     place.remove(&name, &mut tell_removed(caller))?;
     sweep_memories();
-    Ok(gone)
+    Ok(Removed { undo, away })
 }
 
 /// Closes what is kept open of a snapshot. The process must not have become the owner of the

@@ -44,11 +44,21 @@ fn make(global: &Global, arguments: &SnapshotCreate) -> Result<Code, Failure> {
 
 fn remove(global: &Global, arguments: &SnapshotDrop) -> Result<Code, Failure> {
     let caller = requests::quiet_caller(global);
-    let gone = snapshots::remove(&caller, &of(&arguments.of), &arguments.snapshot)?;
-    let gone: Vec<_> = gone.iter().map(ToString::to_string).collect();
+    let removed = snapshots::remove(&caller, &of(&arguments.of), &arguments.snapshot)?;
+    let gone: Vec<_> = removed.undo.iter().map(ToString::to_string).collect();
     let name = &arguments.snapshot;
+    if let Some(away) = &removed.away {
+        output::note(&format!(
+            "warning: {} was not there, so only the entry of snapshot {name} is gone: the \
+             directory stays on its disk",
+            away.display()
+        ));
+        output::note("hint: When that disk is back, remove the directory.");
+    }
     if global.json {
-        output::line(&json!({"dropped": name, "undo": gone}).to_string());
+        let stays = removed.away.as_ref();
+        let stays = stays.map(|path| path.display().to_string());
+        output::line(&json!({"dropped": name, "undo": gone, "stays": stays}).to_string());
     } else if !global.quiet {
         let text = match (UndoNumber::parse(name), gone.is_empty()) {
             (Some(state), _) => state.to_string(),
@@ -57,5 +67,5 @@ fn remove(global: &Global, arguments: &SnapshotDrop) -> Result<Code, Failure> {
         };
         output::entry("dropped", &text, Tone::Good);
     }
-    Ok(Code::Done)
+    Ok(removed.ending().into())
 }

@@ -54,3 +54,23 @@ fn a_new_snapshot_in_the_place_of_a_disk_that_is_not_mounted_is_a_warning() {
     away.snapshot(0, "create", &["two", "--to", &other]);
     away.snapshot(0, "create", &["three"]);
 }
+
+#[test]
+fn dropping_a_snapshot_whose_disk_is_not_mounted_names_the_directory_that_stays() {
+    let away = Away::new();
+    for name in ["one", "two"] {
+        away.create(0, name);
+    }
+    away.unmount();
+    let dropped = away.snapshot(3, "drop", &["one"]);
+    assert_eq!(dropped["stays"], away.0.arg("disk/one"), "{dropped}");
+    let output = windlass(&["snapshot", "drop", &away.0.arg("shop.db"), "two"]);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(3), "{printed}");
+    let named = format!("{} was not there", away.0.arg("disk/two"));
+    assert!(printed.contains(&named), "{printed}");
+    assert!(printed.contains("hint: "), "{printed}");
+    away.create(0, "three");
+    let dropped = away.snapshot(0, "drop", &["three"]);
+    assert!(dropped["stays"].is_null(), "{dropped}");
+}

@@ -78,7 +78,8 @@ Examples:
       Remove what a revert overwrote. The list shows it, and what it takes.
 
 A snapshot that is opened, mounted or read by a command that runs cannot be removed, unless it is a
-copy. What `open --keep` left open of it is closed first.";
+copy. What `open --keep` left open of it is closed first. The exit code is 3 if the disk of the
+snapshot is not there: its directory stays, and only the name is gone.";
 
 /// `windlass snapshot rotate --help`
 pub const SNAPSHOT_ROTATE: &str = "\

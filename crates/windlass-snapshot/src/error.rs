@@ -33,6 +33,8 @@ pub enum SnapshotError {
         path: PathBuf,
         /// The other database that it is of.
         owner: Option<PathBuf>,
+        /// Whether the list of the database has it. Another database's may have.
+        is_listed: bool,
     },
     /// Nothing has the name.
     #[error("there is no snapshot {name} in {}", place.display())]

@@ -89,14 +89,20 @@ impl Place {
         has_entry(&document.data, has_original) || self.homes().any(has_original)
     }
 
-    /// Why a name cannot be given: something is at this path already.
-    pub(super) fn taken(&self, name: &SnapshotName, path: &Path) -> SnapshotError {
+    /// Why a name cannot be given: something is at this path already, and whether the list of the
+    /// database has that name.
+    pub(super) fn taken(
+        &self,
+        (name, is_listed): (&SnapshotName, bool),
+        path: &Path,
+    ) -> SnapshotError {
         // What cannot be read says nothing of its database.
         let record = Record::read(path).ok().flatten();
         SnapshotError::Taken {
             name: name.to_string(),
             path: path.to_owned(),
             owner: record.and_then(|record| self.other_database(path, &record)),
+            is_listed,
         }
     }
 

@@ -12,7 +12,12 @@ use crate::words::{moment_of, quoted};
 pub fn hint(error: &SnapshotError) -> Option<String> {
     let text = match error {
         SnapshotError::Name { .. } => "Write a name like before-upgrade.",
-        SnapshotError::Taken { name, owner, .. } => return Some(taken(name, owner.as_deref())),
+        SnapshotError::Taken {
+            name,
+            owner,
+            is_listed,
+            ..
+        } => return Some(taken(name, owner.as_deref(), *is_listed)),
         SnapshotError::Unknown { name, known, .. } => return Some(unknown(name, known)),
         SnapshotError::NoName { .. } => {
             "Write DATABASE@NAME, like shop.db@before-upgrade. `windlass snapshot list DATABASE` \
@@ -60,16 +65,20 @@ pub fn hint(error: &SnapshotError) -> Option<String> {
 }
 
 /// What to do about a name that is in use.
-fn taken(name: &str, owner: Option<&Path>) -> String {
+fn taken(name: &str, owner: Option<&Path>, is_listed: bool) -> String {
     match owner {
         Some(owner) => format!(
             "It is of the database {}. Choose another name, or give each database a directory of \
              its own with --to.",
             owner.display()
         ),
-        None => {
+        None if is_listed => {
             format!("Choose another name, or drop it: windlass snapshot drop DATABASE {name}")
         }
+        None => "The list of this database does not have it: another database's may, or it was \
+                 dropped while its disk was not there. Choose another name. If nobody needs it, \
+                 remove that directory."
+            .to_owned(),
     }
 }
 
@@ -356,6 +365,7 @@ mod tests {
             name: "s1".to_owned(),
             path: PathBuf::from("/disk/s1"),
             owner,
+            is_listed: true,
         };
         let other = hint(&taken(Some(PathBuf::from("/srv/main")))).unwrap();
         assert!(other.contains("/srv/main"), "{other}");

@@ -31,6 +31,11 @@ impl Away {
         std::fs::rename(self.0.path("disk"), self.0.path("unmounted")).unwrap();
         std::fs::create_dir(self.0.path("disk")).unwrap();
     }
+
+    fn mount(&self) {
+        std::fs::remove_dir(self.0.path("disk")).unwrap();
+        std::fs::rename(self.0.path("unmounted"), self.0.path("disk")).unwrap();
+    }
 }
 
 #[test]
@@ -73,4 +78,23 @@ fn dropping_a_snapshot_whose_disk_is_not_mounted_names_the_directory_that_stays(
     away.create(0, "three");
     let dropped = away.snapshot(0, "drop", &["three"]);
     assert!(dropped["stays"].is_null(), "{dropped}");
+}
+
+/// A drop of that name finds nothing, so nobody is sent there.
+#[test]
+fn a_name_that_only_the_disk_has_is_refused_with_a_way_out() {
+    let away = Away::new();
+    away.create(0, "one");
+    away.unmount();
+    away.snapshot(3, "drop", &["one"]);
+    away.mount();
+    let (database, disk) = (away.0.arg("shop.db"), away.0.arg("disk"));
+    let output = windlass(&["snapshot", "create", &database, "one", "--to", &disk]);
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.contains(&away.0.arg("disk/one")), "{printed}");
+    assert!(printed.contains("remove that directory"), "{printed}");
+    assert!(!printed.contains("snapshot drop"), "{printed}");
+    std::fs::remove_dir_all(away.0.path("disk/one")).unwrap();
+    away.create(0, "one");
 }

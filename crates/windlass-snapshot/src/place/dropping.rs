@@ -61,8 +61,12 @@ impl Place {
         let link = self.path(name);
         match self.entry_if_there(name)? {
             None => Err(self.unknown(name)),
-            // Only the entry is here.
-            Some(Entry::Missing { .. }) => self.remove_link(&link),
+            Some(Entry::Missing { .. }) => {
+                // Only the entry is here, and perhaps what the server keeps for it.
+                self.remove_link(&link)?;
+                today.take_out_missing();
+                Ok(())
+            }
             Some(_) if today.is_other_name(&link) => self.remove_link(&link),
             Some(Entry::Unfinished { path, .. }) => Err(match directory::is_marked(&path) {
                 true => SnapshotError::InUse { path },
@@ -111,10 +115,15 @@ impl Place {
             self.remove_link(&pending)?;
         }
         if is_unknown {
-            // The snapshot is gone. What the server cannot give up now, the next creation takes.
-            hook::take_out_missing(&today.database(), &today.home).unwrap_or_default();
+            today.take_out_missing();
         }
         Ok(())
+    }
+
+    /// Takes out of the server what has no entry any more.
+    fn take_out_missing(&self) {
+        // The snapshot is gone. What the server cannot give up now, the next creation takes.
+        hook::take_out_missing(&self.database(), &self.home).unwrap_or_default();
     }
 
     pub(super) fn remove_link(&self, link: &Path) -> Result<(), SnapshotError> {

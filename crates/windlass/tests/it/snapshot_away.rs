@@ -3,7 +3,9 @@
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
 use serde_json::Value;
+use windlass_testkit::postgres::give_to_servers;
 
+use crate::snapshot_orphans::Orphaned;
 use crate::support::*;
 
 /// A database with snapshots in the directory `disk`.
@@ -97,4 +99,28 @@ fn a_name_that_only_the_disk_has_is_refused_with_a_way_out() {
     assert!(!printed.contains("snapshot drop"), "{printed}");
     std::fs::remove_dir_all(away.0.path("disk/one")).unwrap();
     away.create(0, "one");
+}
+
+/// Nobody removed its directory, so nobody is told that.
+#[test]
+fn the_server_forgets_a_snapshot_that_is_dropped_while_its_disk_is_not_mounted() {
+    let source = Orphaned::new();
+    let disk = source.scratch.path().join("disk");
+    let make = || {
+        std::fs::create_dir(&disk).unwrap();
+        give_to_servers(&disk);
+    };
+    make();
+    let to = disk.display().to_string();
+    source.snapshot(0, "create", &["one", "--method", "hook", "--to", &to]);
+    source.write();
+    std::fs::rename(&disk, disk.with_extension("unmounted")).unwrap();
+    make();
+    let dropped = source.snapshot(3, "drop", &["one"]);
+    assert!(dropped.contains("stays on its disk"), "{dropped}");
+    assert_eq!(source.links(), 0);
+    let listed = source.snapshot(0, "list", &[]);
+    assert!(listed.contains("no snapshots"), "{listed}");
+    source.create(0, "two");
+    source.snapshot(0, "drop", &["two"]);
 }

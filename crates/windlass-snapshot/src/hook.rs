@@ -43,6 +43,7 @@ mod seen;
 mod state;
 mod store;
 mod taken;
+mod unnamed;
 mod untouched;
 
 pub use changed::ChangeMap;

@@ -29,6 +29,7 @@ use super::error::{HookError, HookIo};
 use super::homes;
 use super::locked::Locked;
 use super::store::PreservedPages;
+use super::unnamed;
 use super::untouched;
 
 const PRIVATE_MODE: u32 = 0o600;
@@ -167,6 +168,7 @@ pub(crate) fn sweep(locked: &Locked<'_>) -> Result<(), HookError> {
     if locked.snapshots().next().is_some() {
         kept.push(place.join(PLACES_NAME));
         kept.push(homes::path_of(data));
+        kept.push(unnamed::path_of(data));
     }
     let listed = match std::fs::read_dir(&place) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),

@@ -27,6 +27,7 @@ use super::locked::Locked;
 use super::record::{CONTENT, Document, boot};
 use super::remove::{finish, take_out, waited};
 use super::store::PreservedPages;
+use super::unnamed;
 
 /// What is gone that the server still had.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,6 +94,16 @@ impl Orphans {
     }
 }
 
+/// What the directories say of the snapshots of a memory.
+enum Sight {
+    /// One cannot be looked into.
+    Unclear,
+    /// There are as many directories of this memory as snapshots, and no others.
+    Whole,
+    /// The numbers of the snapshots of this memory that have a directory.
+    Numbers(BTreeSet<u32>),
+}
+
 /// Takes out what has no pages or no directory any more. `home` has an entry for each snapshot of
 /// the database; without it no directory is missed.
 pub(crate) fn take_out_all(locked: &Locked<'_>, home: Option<&Path>) -> Result<Orphans, HookError> {
@@ -113,7 +124,9 @@ pub(crate) fn take_out_missing(data: &Path, home: &Path) -> Result<(), HookError
         return Ok(());
     };
     let locked = control.lock()?;
-    without_directory(&locked, home, &mut Orphans::default())?;
+    if !without_directory(&locked, home, &mut Orphans::default())? {
+        unnamed::add(data)?;
+    }
     finish(&locked, data)
 }
 
@@ -134,7 +147,8 @@ pub fn missed(data: &Path, home: &Path) -> Result<Orphans, HookError> {
         return Ok(orphans);
     }
     let homes = Homes::of(data, home)?;
-    let Some(known) = known(&control, in_use(control.memory()), &homes)? else {
+    let seen = sight(&control, in_use(control.memory()), &homes)?;
+    let Sight::Numbers(known) = seen else {
         return Ok(orphans);
     };
     // Somebody may make or drop one meanwhile. The server has it later than its directory is
@@ -146,7 +160,7 @@ pub fn missed(data: &Path, home: &Path) -> Result<Orphans, HookError> {
         // Wherever the directories are, nobody can read these.
         orphans.without_pages = gone;
     } else if homes.are_all() {
-        orphans.without_directory = gone;
+        orphans.without_directory = gone.saturating_sub(unnamed::count(data)?);
     } else {
         orphans.in_doubt = gone;
         orphans.missing = homes.missing;
@@ -190,53 +204,52 @@ fn without_pages(locked: &Locked<'_>) -> Result<usize, HookError> {
     Ok(lost)
 }
 
+/// True if no snapshot is left that may have no directory.
 fn without_directory(
     locked: &Locked<'_>,
     home: &Path,
     orphans: &mut Orphans,
-) -> Result<(), HookError> {
-    let homes = Homes::of(locked.control().data(), home)?;
+) -> Result<bool, HookError> {
+    let data = locked.control().data();
+    let homes = Homes::of(data, home)?;
     let numbers: BTreeSet<_> = locked.snapshots().map(|it| it.number()).collect();
-    let Some(known) = known(locked.control(), numbers.len(), &homes)? else {
-        return Ok(());
+    let known = match sight(locked.control(), numbers.len(), &homes)? {
+        Sight::Unclear => return Ok(false),
+        Sight::Whole => numbers.clone(),
+        Sight::Numbers(known) => known,
     };
     let gone: Vec<_> = numbers.difference(&known).copied().collect();
-    if !homes.are_all() {
+    if !homes.are_all() && !gone.is_empty() {
         orphans.in_doubt = gone.len();
         orphans.missing = homes.missing;
-        return Ok(());
+        return Ok(false);
     }
     for number in &gone {
         take_out(locked, *number)?;
     }
-    orphans.without_directory = gone.len();
-    Ok(())
+    orphans.without_directory = gone.len().saturating_sub(unnamed::count(data)?);
+    unnamed::forget(data)?;
+    Ok(true)
 }
 
-/// The numbers of the snapshots of this memory that have a directory. `None` if one cannot be
-/// looked into, or if there are as many directories of this memory as snapshots (`count`), and no
-/// others.
-fn known(
-    control: &Control,
-    count: usize,
-    homes: &Homes,
-) -> Result<Option<BTreeSet<u32>>, HookError> {
+/// What is known of so many snapshots (`count`).
+fn sight(control: &Control, count: usize, homes: &Homes) -> Result<Sight, HookError> {
     let mut numbers = BTreeSet::new();
     let (boot, inode) = (boot()?, control.inode()?);
     let mut all = Vec::new();
     for home in &homes.there {
         match directories(home)? {
             Some(found) => all.extend(found),
-            None => return Ok(None),
+            None => return Ok(Sight::Unclear),
         }
     }
     let is_from = |directory: &PathBuf| Document::is_from(directory, (boot.as_str(), inode));
     if all.len() == count && all.iter().all(is_from) {
-        return Ok(None);
+        return Ok(Sight::Whole);
     }
     for directory in all {
         let Ok(document) = Document::read(&directory) else {
-            return Ok(None);
+            return Ok(Sight::Unclear);
         };
         let is_of_this = |it: &Document| match &it.durable {
             Some(durable) => durable.is_in(control.memory(), it.number),
@@ -244,7 +257,7 @@ fn known(
         };
         numbers.extend(document.filter(is_of_this).map(|it| it.number));
     }
-    Ok(Some(numbers))
+    Ok(Sight::Numbers(numbers))
 }
 
 /// The directories of snapshots by the hook. `None` if an entry leads nowhere.

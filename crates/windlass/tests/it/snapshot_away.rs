@@ -124,3 +124,38 @@ fn the_server_forgets_a_snapshot_that_is_dropped_while_its_disk_is_not_mounted()
     source.create(0, "two");
     source.snapshot(0, "drop", &["two"]);
 }
+
+/// It cannot say which one of the server it was, and another entry leads to nothing.
+#[test]
+fn a_damaged_snapshot_that_is_dropped_while_a_disk_is_away_is_not_called_removed() {
+    let source = Orphaned::new();
+    let (disk, unmounted) = (
+        source.scratch.path().join("disk"),
+        source.scratch.path().join("unmounted"),
+    );
+    std::fs::create_dir(&disk).unwrap();
+    give_to_servers(&disk);
+    let to = disk.display().to_string();
+    source.snapshot(0, "create", &["far", "--method", "copy", "--to", &to]);
+    for name in ["one", "two"] {
+        source.create(0, name);
+    }
+    let document = source.home().join("one/hook/hook.json");
+    let mut bytes = std::fs::read(&document).unwrap();
+    bytes.push(b'x');
+    std::fs::write(&document, bytes).unwrap();
+    std::fs::rename(&disk, &unmounted).unwrap();
+    source.snapshot(0, "drop", &["one"]);
+    std::fs::rename(&unmounted, &disk).unwrap();
+    let listed = source.snapshot(0, "list", &[]);
+    assert!(!listed.contains("gone"), "{listed}");
+    source.create(0, "three");
+    assert_eq!(source.links(), 2);
+    // What somebody removes is told.
+    std::fs::remove_dir_all(source.home().join("two")).unwrap();
+    let listed = source.snapshot(3, "list", &[]);
+    assert!(listed.contains("1 snapshot is gone"), "{listed}");
+    for name in ["far", "three"] {
+        source.snapshot(0, "drop", &[name]);
+    }
+}

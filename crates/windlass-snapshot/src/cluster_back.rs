@@ -10,6 +10,7 @@
 //! cases what is overwritten is kept as the difference to the snapshot, so an undo can be undone.
 //!
 //! Invariants
+//! - A target that can never be gone back to is refused before the server is stopped.
 //! - Nothing runs on the data directory from the first change to the last. While pg_control is
 //!   aside, no server starts on it.
 //! - What is overwritten is durable before the first byte of it is overwritten. It is enough to
@@ -146,6 +147,8 @@ impl ClusterBack {
         progress.set_phase("opening the snapshot");
         let number = states::next_number(place)?;
         let mut target = Target::open((snapshot, number), back)?;
+        // Refused later, all sessions would have ended for nothing.
+        target.check(&Control::read(&now.data)?)?;
         progress.set_phase("stopping the server");
         let began = Instant::now();
         let went = match now.server.stop(cancel) {

@@ -187,6 +187,9 @@ impl BackPlan {
             what,
             rolled_back,
         } = opened;
+        if let What::Cluster(_) = what {
+            place.check_own(&snapshot)?;
+        }
         let others: Vec<_> = snapshots(&place)?
             .filter(|other| other.record().state == State::Kept)
             .collect();

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use windlass_snapshot::hook::{self, HookState, Orphans};
-use windlass_snapshot::{Entry, Record, Snapshot, SnapshotError, SnapshotName, State, Undo};
+use windlass_snapshot::{Entry, Place, Record, Snapshot, SnapshotError, SnapshotName, State, Undo};
 
 use super::SnapshotsOf;
 use super::subject::Subject;
@@ -21,10 +21,13 @@ pub struct Listed {
     pub disk_bytes: Option<u64>,
     /// How it grows; `None` if it was not made by the hook.
     pub growth: Option<HookState>,
+    /// PostgreSQL: whether it is of another cluster, whose data directory this was before. It can
+    /// be read, but not be gone back to.
+    pub is_of_other_cluster: bool,
 }
 
 impl Listed {
-    fn new(entry: Entry) -> Self {
+    fn new(entry: Entry, place: &Place) -> Self {
         let entry = looked_at(entry);
         let disk_bytes = match &entry {
             // One that is dropped meanwhile takes nothing.
@@ -35,10 +38,15 @@ impl Listed {
             Entry::Snapshot(snapshot) => snapshot.growth(),
             _ => None,
         };
+        let is_of_other_cluster = match &entry {
+            Entry::Snapshot(snapshot) => place.is_of_other_cluster(snapshot),
+            _ => false,
+        };
         Self {
             entry,
             disk_bytes,
             growth,
+            is_of_other_cluster,
         }
     }
 
@@ -154,7 +162,10 @@ pub fn list(caller: &Caller, of: &SnapshotsOf) -> Result<Listing, OperationError
     Ok(Listing {
         missed,
         unseen,
-        snapshots: entries.into_iter().map(Listed::new).collect(),
+        snapshots: entries
+            .into_iter()
+            .map(|entry| Listed::new(entry, &place))
+            .collect(),
         undo: windlass_snapshot::undo_states(&place)?,
     })
 }

@@ -19,6 +19,7 @@ use crate::hook::{self, Document};
 use crate::method::Method;
 use crate::name::SnapshotName;
 use crate::record::Record;
+use crate::snapshot::Snapshot;
 
 impl Place {
     /// The other database whose snapshot is in a directory, if that is certain and an entry here is
@@ -103,6 +104,21 @@ impl Place {
             path: path.to_owned(),
             owner: record.and_then(|record| self.other_database(path, &record)),
             is_listed,
+        }
+    }
+
+    /// Whether a snapshot is of another cluster than the one whose data directory this is now.
+    pub fn is_of_other_cluster(&self, snapshot: &Snapshot) -> bool {
+        is_of_other_system(&self.database(), snapshot.record())
+    }
+
+    /// Refuses a snapshot that the cluster can never go back to, as far as its record says that.
+    pub fn check_own(&self, snapshot: &Snapshot) -> Result<(), SnapshotError> {
+        match self.is_of_other_cluster(snapshot) {
+            true => Err(SnapshotError::OtherCluster {
+                name: snapshot.record().name.clone(),
+            }),
+            false => Ok(()),
         }
     }
 

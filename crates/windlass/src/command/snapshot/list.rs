@@ -220,6 +220,7 @@ fn times_of(moment: &str) -> (String, String) {
 fn state(listed: &Listed) -> String {
     match &listed.entry {
         Entry::Snapshot(snapshot) => match &snapshot.record().state {
+            State::Kept if listed.is_of_other_cluster => "kept, of another cluster".to_owned(),
             State::Kept => "kept".to_owned(),
             State::Lost { why } if is_limit(why) => format!("ended: {why}"),
             State::Lost { why } => format!("lost: {why}"),
@@ -254,6 +255,9 @@ fn document(listed: &Listed) -> Value {
             "until": limits.until.map(|end| end.to_string()),
             "keep_free_bytes": limits.keep_free_bytes,
         });
+    }
+    if listed.is_of_other_cluster {
+        document["of_other_cluster"] = true.into();
     }
     if let Some(fault) = listed.fault() {
         document["error"] = fault.to_string().into();

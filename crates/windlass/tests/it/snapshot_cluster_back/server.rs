@@ -290,3 +290,47 @@ fn a_server_that_stays_stopped_after_a_revert_that_changed_nothing_is_named_with
     subject.windlass(&["snapshot", "revert", &word, "--yes"]);
     assert_ne!(subject.rows(), after);
 }
+
+fn empty(directory: &std::path::Path) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => std::fs::remove_dir_all(path).unwrap(),
+            false => std::fs::remove_file(path).unwrap(),
+        }
+    }
+}
+
+/// Somebody made the cluster anew, and the snapshots of the old one are still beside it.
+#[test]
+fn a_snapshot_of_the_cluster_that_was_there_before_is_shown_as_such_and_stops_no_server() {
+    let mut subject = Subject::new(None, false);
+    let (conninfo, data) = (subject.cluster.conninfo(), subject.data());
+    subject.windlass(&["snapshot", "create", &conninfo, "then", "--method", "copy"]);
+    subject.cluster.stop("fast");
+    let configuration = subject.cluster.data().join("postgresql.conf");
+    let settings = std::fs::read(&configuration).unwrap();
+    empty(subject.cluster.data());
+    empty(&subject.scratch.path().join("archive"));
+    let mut initdb = subject.cluster.tool("initdb");
+    initdb.args(["--auth=trust", "--username=postgres", "--no-sync"]);
+    initdb.args(["--data-checksums", "-D"]);
+    succeed(initdb.arg(&data));
+    std::fs::write(&configuration, settings).unwrap();
+    subject.cluster.run();
+    subject.windlass(&["snapshot", "create", &conninfo, "now", "--method", "copy"]);
+    let listed = subject.windlass(&["snapshot", "list", &conninfo]);
+    for (name, state) in [("then", "  kept, of another cluster"), ("now", "  kept")] {
+        let line = listed.lines().find(|line| line.starts_with(name));
+        assert!(line.unwrap().ends_with(state), "{name}: {listed}");
+    }
+    let server = first_process(&subject);
+    let word = format!("{conninfo}@then");
+    let ends: [&[&str]; 2] = [&[], &["--yes"]];
+    for end in ends {
+        let words = [&["snapshot", "revert", &word], end].concat();
+        let said = run(&subject.scratch, 1, &words);
+        assert!(said.contains("then is of another cluster"), "{said}");
+        assert_eq!(first_process(&subject), server);
+    }
+}

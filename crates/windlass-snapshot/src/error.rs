@@ -96,7 +96,7 @@ pub enum SnapshotError {
         /// Where it leads.
         path: PathBuf,
     },
-    /// A link in the place of a database leads to a snapshot of another one.
+    /// An entry in the place of a database is a link to a snapshot of another one, or its copy.
     #[error("{} leads to a snapshot of another database, {}", link.display(), database.display())]
     OfAnother {
         /// The link.

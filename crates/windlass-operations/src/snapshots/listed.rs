@@ -28,7 +28,7 @@ pub struct Listed {
 
 impl Listed {
     fn new(entry: Entry, place: &Place) -> Self {
-        let entry = looked_at(entry);
+        let entry = looked_at(entry, place);
         let disk_bytes = match &entry {
             // One that is dropped meanwhile takes nothing.
             Entry::Snapshot(snapshot) => snapshot.disk_bytes().ok(),
@@ -88,17 +88,21 @@ impl Listed {
     }
 }
 
-/// An entry, after a look at the data: a snapshot without them cannot be read.
-fn looked_at(entry: Entry) -> Entry {
+/// An entry, after a look at the data: a snapshot without them cannot be read. One that is the copy
+/// of another database's is none of this one.
+fn looked_at(entry: Entry, place: &Place) -> Entry {
     let snapshot = match entry {
         Entry::Snapshot(snapshot) => snapshot,
         other => return other,
     };
     let path = snapshot.path().to_owned();
-    match (
-        snapshot.check_there(),
-        SnapshotName::parse(&snapshot.record().name),
-    ) {
+    let name = SnapshotName::parse(&snapshot.record().name);
+    if let (Some(database), Ok(name)) = (place.owner_of(&snapshot), &name) {
+        let (name, link) = (name.clone(), path.clone());
+        let error = SnapshotError::OfAnother { link, database };
+        return Entry::Unreadable { name, path, error };
+    }
+    match (snapshot.check_there(), name) {
         // One that is dropped meanwhile has lost nothing.
         (Err(error), Ok(name)) if error.is_damage() && Snapshot::is_at(&path) => {
             Entry::Unreadable { name, path, error }

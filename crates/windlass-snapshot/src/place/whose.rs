@@ -18,7 +18,7 @@ use crate::error::SnapshotError;
 use crate::hook::{self, Document};
 use crate::method::Method;
 use crate::name::SnapshotName;
-use crate::record::Record;
+use crate::record::{Record, State};
 use crate::snapshot::Snapshot;
 
 impl Place {
@@ -112,8 +112,25 @@ impl Place {
         is_of_other_system(&self.database(), snapshot.record())
     }
 
-    /// Refuses a snapshot that the cluster can never go back to, as far as its record says that.
+    /// The database whose server keeps the pages of a snapshot by the hook, if that is not the one
+    /// with this place: somebody copied the other one with its snapshots. What the pages are over
+    /// is the original alone.
+    pub fn owner_of(&self, snapshot: &Snapshot) -> Option<PathBuf> {
+        let record = snapshot.record();
+        let is_served = record.method == Method::Hook && record.state == State::Kept;
+        match is_served {
+            true => self.other_database(snapshot.path(), record),
+            false => None,
+        }
+    }
+
+    /// Refuses a snapshot that the cluster can never go back to, as far as is known without a look
+    /// at its data.
     pub fn check_own(&self, snapshot: &Snapshot) -> Result<(), SnapshotError> {
+        if let Some(database) = self.owner_of(snapshot) {
+            let link = snapshot.path().to_owned();
+            return Err(SnapshotError::OfAnother { link, database });
+        }
         match self.is_of_other_cluster(snapshot) {
             true => Err(SnapshotError::OtherCluster {
                 name: snapshot.record().name.clone(),

@@ -90,7 +90,7 @@ fn of_place(error: &SnapshotError) -> Option<String> {
         }
         SnapshotError::OfAnother { .. } => {
             "Name that database instead. To take the snapshot out of the list of this one, remove \
-             the link: what it leads to stays."
+             the link, or drop the snapshot if it is a copy: the other database keeps its own."
         }
         SnapshotError::Missing { .. } => {
             "Mount the disk that it is on. If it is gone for good, drop the snapshot."

@@ -384,6 +384,41 @@ fn a_copy_whose_drop_was_killed_goes_without_the_original() {
     source.assert_nothing_left();
 }
 
+/// What was copied names the pages that the server of the original keeps.
+#[test]
+fn a_copied_snapshot_beside_a_copied_cluster_is_that_of_the_original() {
+    let mut source = Orphaned::new();
+    source.create(0, "one");
+    let rows = source.rows();
+    source.write();
+    source.cluster.stop("fast");
+    let (data, home) = (source.cluster.data().to_owned(), source.home());
+    let [copy, copy_home] =
+        ["copied", "copied.windlass-snapshots"].map(|name| data.with_file_name(name));
+    copied(&data, &copy);
+    copied(&home, &copy_home);
+    let database = copy.to_str().unwrap();
+    let listed = run(&source.scratch, 3, &["snapshot", "list", database]);
+    assert!(listed.contains("of another database"), "{listed}");
+    assert!(listed.contains(data.to_str().unwrap()), "{listed}");
+    let word = format!("{database}@one");
+    let ends: [&[&str]; 2] = [&[], &["--yes"]];
+    for end in ends {
+        let words = [&["snapshot", "revert", &word], end].concat();
+        let said = run(&source.scratch, 1, &words);
+        assert!(said.contains("of another database"), "{said}");
+    }
+    source.cluster.run();
+    assert!(source.snapshot(0, "list", &[]).contains("kept"));
+    run(&source.scratch, 0, &["snapshot", "drop", database, "one"]);
+    assert!(!copy_home.join("one").exists());
+    source.write();
+    source.assert_shows("one", &rows);
+    source.snapshot(0, "drop", &["one"]);
+    source.assert_nothing_left();
+    std::fs::remove_dir_all(copy).unwrap();
+}
+
 /// The hint must not be to destroy the database, which is whole.
 #[test]
 fn a_revert_names_the_side_that_is_damaged() {

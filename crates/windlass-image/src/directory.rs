@@ -20,6 +20,8 @@ use crate::image::{FileLookup, Image, read_length};
 
 /// How many files are kept open.
 const OPEN_FILES_MAX: usize = 128;
+/// What is wrong with something else in the place of a file.
+const NOT_REGULAR: &str = "it is not a regular file";
 
 /// A directory as an image.
 pub struct DirectoryImage {
@@ -72,20 +74,25 @@ impl DirectoryImage {
 
     fn file(&self, index: usize) -> Result<Arc<File>, ImageError> {
         let path = &self.paths[index];
-        let open = || {
+        let open = || -> io::Result<Arc<File>> {
             // What was a file at the listing may have become a link or a pipe.
             let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-            OpenOptions::new()
-                .read(true)
-                .custom_flags(flags)
-                .open(path)
-                .map(Arc::new)
+            let mut options = OpenOptions::new();
+            let file = options.read(true).custom_flags(flags).open(path)?;
+            match file.metadata()?.is_file() {
+                true => Ok(Arc::new(file)),
+                false => Err(io::Error::new(io::ErrorKind::InvalidInput, NOT_REGULAR)),
+            }
         };
         let opened = self.open.get_or_insert_with(&index, open);
         opened.map_err(|source| match source.kind() {
             io::ErrorKind::NotFound if self.is_fixed() => ImageError::SnapshotFile {
                 path: path.clone(),
                 what: "it is not there".to_owned(),
+            },
+            _ if self.is_fixed() && is_no_file(&source) => ImageError::SnapshotFile {
+                path: path.clone(),
+                what: NOT_REGULAR.to_owned(),
             },
             _ => error("open", path, source),
         })
@@ -210,6 +217,12 @@ impl Listing {
         self.paths.push(path.to_owned());
         Ok(())
     }
+}
+
+/// Whether something else has the place of a file: a link, a socket, or whatever could be opened.
+fn is_no_file(error: &io::Error) -> bool {
+    let is_other = [libc::ELOOP, libc::ENXIO].map(Some);
+    error.kind() == io::ErrorKind::InvalidInput || is_other.contains(&error.raw_os_error())
 }
 
 fn error(operation: &'static str, path: &Path, source: io::Error) -> ImageError {

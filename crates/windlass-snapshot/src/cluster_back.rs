@@ -149,6 +149,7 @@ impl ClusterBack {
         let mut target = Target::open((snapshot, number), back)?;
         // Refused later, all sessions would have ended for nothing.
         target.check(&Control::read(&now.data)?)?;
+        snapshot.check_there()?;
         progress.set_phase("stopping the server");
         let began = Instant::now();
         let went = match now.server.stop(cancel) {

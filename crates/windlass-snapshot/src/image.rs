@@ -7,12 +7,12 @@
 //! snapshot's directory. The list is checked against the checksum in the record. The content has no
 //! checksum: it is the file system that keeps it, as it keeps the database.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File, Metadata};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::media::{FileKind, FileNo, FileTable, crc32c};
-use windlass_engine::{durable, read_regular_at_most};
+use windlass_engine::{durable, open_regular, read_regular_at_most};
 use windlass_image::DirectoryImage;
 
 use crate::error::{Doing, SnapshotError};
@@ -45,6 +45,30 @@ pub(crate) fn file_in(directory: &Path, file: FileNo) -> PathBuf {
     directory.join(DATA).join(file.0.to_string())
 }
 
+/// Opens the content of this file, without waiting.
+pub(crate) fn open_file(directory: &Path, file: FileNo) -> Result<File, SnapshotError> {
+    let path = file_in(directory, file);
+    look_at(&path)?;
+    open_regular(&path).doing("open", &path)
+}
+
+/// Looks at the content of a file. Fails if it is gone, or if something else is in its place: a
+/// pipe would wait for a writer for ever.
+fn look_at(path: &Path) -> Result<Metadata, SnapshotError> {
+    let damaged = |what| SnapshotError::Damaged {
+        path: path.to_owned(),
+        what,
+    };
+    let found = match path.symlink_metadata() {
+        Err(error) if durable::is_absent(&error) => return Err(damaged(GONE)),
+        found => found.doing("inspect", path)?,
+    };
+    match found.is_file() {
+        true => Ok(found),
+        false => Err(damaged("it is not a regular file")),
+    }
+}
+
 /// Writes the list of files, durably. Returns its checksum.
 pub(crate) fn write_list(directory: &Path, files: &FileTable) -> Result<u32, SnapshotError> {
     let path = directory.join(LIST);
@@ -71,20 +95,15 @@ fn list(directory: &Path, record: &Record) -> Result<FileTable, SnapshotError> {
     FileTable::decode(&bytes).map_err(|_| damaged("it is no list of files"))
 }
 
-/// Fails if the content of a file is gone, or shorter than it was.
+/// Fails if the content of a file is gone, shorter than it was, or something else.
 pub(crate) fn check_there(directory: &Path, record: &Record) -> Result<(), SnapshotError> {
     let files = list(directory, record)?;
     let files = files.0.iter();
     for entry in files.filter(|entry| entry.kind == FileKind::File && entry.bytes > 0) {
         let path = file_in(directory, entry.file);
-        let what = match path.metadata() {
-            Err(error) if durable::is_absent(&error) => GONE,
-            found => match found.doing("inspect", &path)?.len() < entry.bytes {
-                true => CUT,
-                false => continue,
-            },
-        };
-        return Err(SnapshotError::Damaged { path, what });
+        if look_at(&path)?.len() < entry.bytes {
+            return Err(SnapshotError::Damaged { path, what: CUT });
+        }
     }
     Ok(())
 }

@@ -303,8 +303,7 @@ pub(crate) fn clone_of(snapshot: &Snapshot) -> Result<Option<File>, SnapshotErro
     if snapshot.record().method != Method::Clone {
         return Ok(None);
     }
-    let path = image::file_in(snapshot.path(), FileNo(0));
-    File::open(&path).doing("open", &path).map(Some)
+    image::open_file(snapshot.path(), FileNo(0)).map(Some)
 }
 
 /// Why nothing can go back to what a snapshot has, which is so long.

@@ -224,8 +224,7 @@ impl Target {
     pub(super) fn clone_of(&self, path: &[u8]) -> Option<File> {
         let entry = self.base.get(path)?;
         let is_clone = self.snapshot.record().method == Method::Clone;
-        let path = image::file_in(self.snapshot.path(), entry.file);
-        is_clone.then(|| File::open(path).ok())?
+        is_clone.then(|| image::open_file(self.snapshot.path(), entry.file).ok())?
     }
 
     /// Whether the hook knows that these bytes of the cluster's file are those of the snapshot.

@@ -455,6 +455,17 @@ fn a_revert_names_the_side_that_is_damaged() {
     };
     changed(&data, |bytes| Some(bytes[..length / 2].to_vec()), all);
     changed(&data, |_| None, all);
+    // What is in its place is not waited for.
+    let aside = data.with_file_name("aside");
+    std::fs::rename(&data, &aside).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&data).status();
+    assert!(made.unwrap().success());
+    all();
+    refused(&["snapshot", "list", database]);
+    std::fs::remove_file(&data).unwrap();
+    std::os::unix::fs::symlink(&aside, &data).unwrap();
+    all();
+    std::fs::rename(&aside, &data).unwrap();
     copies.said(0, &undo);
     assert_eq!(ledger.check(&ledger.path), 40);
 }

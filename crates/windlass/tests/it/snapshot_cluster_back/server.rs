@@ -10,6 +10,7 @@ use crate::opening::Scratch;
 use crate::snapshot_hook::run;
 use crate::support::text;
 use windlass_testkit::postgres::{give_to_servers, succeed};
+use windlass_testkit::volume::{Volume, VolumeKind};
 
 const POLL: std::time::Duration = std::time::Duration::from_millis(10);
 
@@ -333,4 +334,35 @@ fn a_snapshot_of_the_cluster_that_was_there_before_is_shown_as_such_and_stops_no
         assert!(said.contains("then is of another cluster"), "{said}");
         assert_eq!(first_process(&subject), server);
     }
+}
+
+/// Whoever opens a pipe waits for a writer.
+#[test]
+fn a_pipe_in_the_place_of_a_cloned_file_is_not_waited_for_and_stops_no_server() {
+    let volume = Volume::new(VolumeKind::Xfs, 1500);
+    let subject = Subject::new(Some(&volume), false);
+    let (conninfo, data) = (subject.cluster.conninfo(), subject.data());
+    subject.windlass(&["snapshot", "create", &conninfo, "then", "--method", "clone"]);
+    let files = std::fs::read_dir(format!("{data}.windlass-snapshots/then/data")).unwrap();
+    let lengths = files.map(|entry| {
+        let entry = entry.unwrap();
+        (entry.metadata().unwrap().len(), entry.path())
+    });
+    // A segment of the log is longer.
+    let relations = lengths.filter(|(bytes, _)| *bytes < 1 << 24);
+    let (_, pipe) = relations.max().unwrap();
+    std::fs::remove_file(&pipe).unwrap();
+    succeed(std::process::Command::new("mkfifo").arg(&pipe));
+    give_to_servers(&pipe);
+    let server = first_process(&subject);
+    let mut ended = subject.scratch.command_of("timeout");
+    ended.args(["--signal=KILL", "300", env!("CARGO_BIN_EXE_windlass")]);
+    ended.args(["snapshot", "revert", &format!("{conninfo}@then"), "--yes"]);
+    let output = ended.output().unwrap();
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    for part in [pipe.to_str().unwrap(), "not a regular file", "hint: "] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(first_process(&subject), server);
 }

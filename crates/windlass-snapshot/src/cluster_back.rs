@@ -299,6 +299,7 @@ impl ClusterBack {
         }
         progress.set_phase("syncing");
         tree::sync_all(&self.data)?;
+        log::check_room(&self.data, u64::from(control.wal_segment_bytes))?;
         self.put_control(&then.into_bytes())?;
         reverted.kept_count = kept.record().kept_count;
         reverted.kept = Some(UndoNumber(kept.record().number));

@@ -9,13 +9,13 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io::{self, Error, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::io::Errno;
-use windlass_engine::open_regular;
+use windlass_engine::{free_bytes, open_regular};
 
 use super::tree::LOG;
 use crate::cluster::PRIVATE_MODE;
@@ -195,6 +195,15 @@ fn segments(directory: &Path) -> Result<Vec<OsString>, SnapshotError> {
     Ok(names)
 }
 
+/// Fails if there is no room for the segment that a recovery begins.
+pub(super) fn check_room(data: &Path, segment_bytes: u64) -> Result<(), SnapshotError> {
+    let log = data.join(LOG);
+    match free_bytes(&log).doing("inspect", &log)? < segment_bytes {
+        true => Err(Error::from(ErrorKind::StorageFull)).doing("begin a segment in", &log),
+        false => Ok(()),
+    }
+}
+
 /// Moves all segments of a directory into another one.
 fn move_all(from: &Path, to: &Path) -> Result<(), SnapshotError> {
     for name in segments(from)? {
@@ -240,5 +249,17 @@ mod tests {
         let [one, other] = [&kept, &back].map(|path| File::open(path).unwrap());
         let mut shared = SharedExtents::of(&one, &other).unwrap();
         assert!(!shared.cover(0, 4096));
+    }
+
+    #[test]
+    fn a_recovery_has_room_for_a_segment_before_it_begins() {
+        // A file system in memory may say that it has no limit.
+        let data = tempfile::tempdir_in("/var/tmp").unwrap();
+        std::fs::create_dir(data.path().join(LOG)).unwrap();
+        check_room(data.path(), 0).unwrap();
+        let error = check_room(data.path(), u64::MAX).unwrap_err();
+        let is_full = matches!(&error, SnapshotError::Io { path, source, .. }
+            if source.kind() == ErrorKind::StorageFull && path.ends_with(LOG));
+        assert!(is_full, "{error}");
     }
 }

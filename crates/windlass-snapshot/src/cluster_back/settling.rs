@@ -1,11 +1,12 @@
 //! The two ends of a revert of a cluster: finished, or undone. Each can be cut off and begun again.
 
 use std::ffi::OsStr;
+use std::io::{Error, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::{durable, read_regular_at_most};
-use windlass_postgres::Control;
+use windlass_postgres::{Control, PostgresError, ServerEnd};
 
 use super::kept::{self, Kept};
 use super::tree::{self, LABEL};
@@ -61,7 +62,8 @@ impl ClusterBack {
         check_kept(&self.data, pending.is_some())?;
         if let Some(pending) = pending {
             if !self.is_recovered()? {
-                self.server.recover(&pending.join("recovery.log"))?;
+                let recovered = self.server.recover(&pending.join("recovery.log"));
+                recovered.map_err(|error| of_recovery(error, &self.data))?;
             }
             self.server.end_recovery()?;
             log::return_unarchived(&self.data, pending)?;
@@ -134,6 +136,18 @@ impl ClusterBack {
         durable::rename(&aside, &at).doing("rename", &aside)?;
         forget_undo(&self.data);
         Ok(())
+    }
+}
+
+/// Why the server did not recover. It runs on the cluster itself, so a full disk is that of the
+/// cluster, and not that of a scratch directory.
+fn of_recovery(error: PostgresError, data: &Path) -> SnapshotError {
+    match error.server_end() {
+        Some(ServerEnd::NoSpace) => {
+            let full = Error::new(ErrorKind::StorageFull, error.to_string());
+            SnapshotError::io("recover", data, full)
+        }
+        _ => error.into(),
     }
 }
 
@@ -364,5 +378,21 @@ mod tests {
         forget_undo(data);
         assert!(!is_undo(data));
         forget_undo(data);
+    }
+
+    #[test]
+    fn a_full_disk_while_the_server_recovers_is_that_of_the_cluster() {
+        let ended = |log: &str| {
+            let (status, log) = ("with exit code 1".to_owned(), log.to_owned());
+            let error = PostgresError::ServerEnded { status, log };
+            of_recovery(error, Path::new("/srv/main"))
+        };
+        let full = ended("FATAL:  could not write to file: No space left on device");
+        let is_full = matches!(&full, SnapshotError::Io { path, source, .. }
+            if source.kind() == ErrorKind::StorageFull && path == Path::new("/srv/main"));
+        assert!(is_full, "{full}");
+        assert!(full.to_string().contains("No space left"), "{full}");
+        let other = ended("FATAL:  something else");
+        assert!(matches!(other, SnapshotError::Postgres(_)), "{other}");
     }
 }

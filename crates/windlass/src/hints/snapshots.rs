@@ -324,6 +324,9 @@ const READING: [&str; 8] = [
     "examine", "find", "inspect", "list", "lock", "open", "read", "resolve",
 ];
 
+/// What is being done when a cluster that went back recovers.
+const RECOVERING: [&str; 2] = ["begin a segment in", "recover"];
+
 fn of_system(action: &str, error: &std::io::Error) -> Option<String> {
     use std::io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     let text = match error.kind() {
@@ -335,6 +338,10 @@ fn of_system(action: &str, error: &std::io::Error) -> Option<String> {
         PermissionDenied | ReadOnlyFilesystem => {
             "The owner of the database must be allowed to write there. --to names another \
              directory."
+        }
+        // The cluster is where it is.
+        StorageFull | QuotaExceeded if RECOVERING.contains(&action) => {
+            "Free space on the disk of the cluster."
         }
         StorageFull | QuotaExceeded => {
             "Free space there, drop old snapshots, or name another disk with --to."
@@ -380,5 +387,20 @@ mod tests {
         let data = PathBuf::from("/srv/main");
         let hint = hint(&SnapshotError::Hook(HookError::Blind { data })).unwrap();
         assert!(hint.contains("another method"), "{hint}");
+    }
+
+    /// A revert has no directory of its own that could be elsewhere.
+    #[test]
+    fn a_full_disk_of_a_cluster_that_recovers_has_a_hint_without_options() {
+        for action in RECOVERING {
+            let hint = hint(&SnapshotError::Io {
+                action,
+                path: "/srv/main".into(),
+                source: std::io::ErrorKind::StorageFull.into(),
+            });
+            let hint = hint.unwrap();
+            assert!(hint.contains("Free space"), "{hint}");
+            assert!(!hint.contains("--"), "{hint}");
+        }
     }
 }

@@ -15,7 +15,9 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use windlass_engine::durable;
+use windlass_engine::media::crc32c;
+use windlass_engine::{durable, read_regular_at_most};
+use windlass_postgres::Control;
 
 use crate::error::{Doing, SnapshotError};
 use crate::undo::{self, UndoRecord};
@@ -92,6 +94,14 @@ impl UndoState {
         }
     }
 
+    /// Fails if something of it is damaged besides its pages and its log, which take long to read.
+    pub(crate) fn check(&self) -> Result<(), SnapshotError> {
+        match self.record()? {
+            Some(record) if self.path.is_dir() => check_directory(&self.path, &record),
+            _ => Ok(()),
+        }
+    }
+
     /// Bytes that it takes on disk.
     pub(crate) fn disk_bytes(&self) -> Result<u64, SnapshotError> {
         usage::disk_bytes_of(&self.path)
@@ -101,6 +111,24 @@ impl UndoState {
     pub(crate) fn discard(&self) -> Result<(), SnapshotError> {
         discard(&self.path)
     }
+}
+
+/// Fails if the list of a cluster's files, or its pg_control, is not what was kept.
+fn check_directory(directory: &Path, record: &UndoRecord) -> Result<(), SnapshotError> {
+    let damaged = |path: &Path, what| SnapshotError::Damaged {
+        path: path.to_owned(),
+        what,
+    };
+    let read = |path: &Path| match read_regular_at_most(path, undo::LIST_BYTES_MAX) {
+        Err(error) if durable::is_absent(&error) => Err(damaged(path, "it is not there")),
+        bytes => bytes.doing("read", path),
+    };
+    let (list, control) = (directory.join(undo::LIST), directory.join(undo::CONTROL));
+    if record.files_crc32c != Some(crc32c(&read(&list)?)) {
+        return Err(damaged(&list, "it does not belong to the pages beside it"));
+    }
+    let parsed = Control::parse(read(&control)?);
+    parsed.map(drop).map_err(|what| damaged(&control, what))
 }
 
 fn number_in(name: &str) -> Option<UndoNumber> {
@@ -235,5 +263,32 @@ mod tests {
         written(place.path());
         assert_eq!(settled(true), 1);
         assert_eq!(settled(false), 1);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+    fn the_list_and_pg_control_of_a_clusters_state_are_looked_at() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = directory_of(place.path(), UndoNumber(1));
+        std::fs::create_dir(&directory).unwrap();
+        let writer = UndoWriter::create(&directory).unwrap();
+        let record = UndoRecord {
+            files_crc32c: Some(crc32c(b"files")),
+            ..undo::tests::record()
+        };
+        writer.complete(record).unwrap();
+        undo::finish(&directory).unwrap();
+        let states = UndoState::list(place.path()).unwrap();
+        let named = || match states[0].check().unwrap_err() {
+            SnapshotError::Damaged { path, .. } => path,
+            other => panic!("{other}"),
+        };
+        assert_eq!(named(), directory.join(undo::LIST), "it is not there");
+        std::fs::write(directory.join(undo::LIST), "files").unwrap();
+        assert_eq!(named(), directory.join(undo::CONTROL), "it is not there");
+        std::fs::write(directory.join(undo::CONTROL), "cut").unwrap();
+        assert_eq!(named(), directory.join(undo::CONTROL), "it is cut");
+        std::fs::write(directory.join(undo::LIST), "fil").unwrap();
+        assert_eq!(named(), directory.join(undo::LIST), "it is cut");
     }
 }

@@ -53,6 +53,11 @@ impl Undo {
         self.state.record()?.ok_or_else(unknown)
     }
 
+    /// What is damaged of it, as far as that is seen without a look at its pages.
+    pub fn fault(&self) -> Option<SnapshotError> {
+        self.state.check().err()
+    }
+
     /// Whether it cannot be brought back, because its snapshot is lost. One that outlives a start
     /// of the system may come back.
     fn is_lost(&self) -> bool {

@@ -31,6 +31,11 @@ pub(crate) const UNDO: &str = "undo";
 pub(crate) const PENDING: &str = "undo.pending";
 /// The directory of a cluster's state while its revert is under way, or was cut off.
 pub(crate) const PENDING_STATE: &str = "before.pending";
+/// The list of a cluster's files, and its pg_control, in the directory of its state.
+pub(crate) const LIST: &str = "files";
+pub(crate) const CONTROL: &str = "control";
+/// A longer list is none. An entry takes about a hundred bytes.
+pub(crate) const LIST_BYTES_MAX: u64 = 1 << 30;
 /// What a record says of a state that a revert overwrote, and of one that an undo did.
 pub(crate) const BY_REVERT: &str = "revert";
 pub(crate) const BY_UNDO: &str = "undo";

@@ -131,7 +131,12 @@ impl Listing {
             true => Ending::Warnings,
             false => Ending::Done,
         };
-        let endings = self.snapshots.iter().map(Listed::ending);
+        let faults = self.undo.iter().filter_map(Undo::fault);
+        let of_undo = faults.map(|fault| match fault.is_damage() {
+            true => Ending::Damage,
+            false => Ending::Warnings,
+        });
+        let endings = self.snapshots.iter().map(Listed::ending).chain(of_undo);
         endings.fold(missed, worse)
     }
 }

@@ -20,14 +20,10 @@ use windlass_postgres::Control;
 use super::tree::Tree;
 use crate::error::{Doing, SnapshotError};
 use crate::overwritten::{self, UndoNumber};
-use crate::undo::{self, UNDO, UndoReader, UndoRecord, UndoWriter};
+use crate::undo::{self, CONTROL, LIST, LIST_BYTES_MAX, UNDO, UndoReader, UndoRecord, UndoWriter};
 
 pub(super) use crate::undo::PENDING_STATE as PENDING;
-const LIST: &str = "files";
-const CONTROL: &str = "control";
 const CONTROL_BYTES_MAX: u64 = 1 << 16;
-/// A longer list is none. An entry takes about a hundred bytes.
-const LIST_BYTES_MAX: u64 = 1 << 30;
 
 /// A state of a cluster, as its difference to a snapshot.
 pub(super) struct Kept {

@@ -316,6 +316,23 @@ fn a_snapshot_without_its_mark_or_with_something_else_for_a_record_is_dropped() 
 }
 
 #[test]
+fn a_list_says_if_what_a_revert_kept_is_cut_and_names_what_to_remove() {
+    let copies = Copies::new(&["one"]);
+    let (database, word) = (copies.database(), copies.word("one"));
+    copies.said(0, &["snapshot", "revert", &word, "--yes"]);
+    let (list, undo) = (["snapshot", "list", &database], copies.file("one/undo.1"));
+    let look = || {
+        let said = copies.said(4, &list);
+        assert!(said.contains("cannot be read"), "{said}");
+        assert!(said.contains(undo.to_str().unwrap()), "{said}");
+        assert!(said.contains("drop DATABASE undo:1"), "{said}");
+    };
+    changed(&undo, |bytes| Some(bytes[..bytes.len() / 2].to_vec()), look);
+    copies.said(0, &list);
+    copies.said(0, &["snapshot", "undo", &database, "--yes"]);
+}
+
+#[test]
 fn what_a_revert_kept_is_named_and_stays_if_the_record_of_its_snapshot_is_damaged_or_lost() {
     let copies = Copies::new(&["one", "two"]);
     let (database, one, two) = (copies.database(), copies.word("one"), copies.word("two"));

@@ -81,6 +81,16 @@ fn show(found: &Listing) {
             output::note(&format!("hint: {hint}"));
         }
     }
+    for undo in &found.undo {
+        if let Some(fault) = undo.fault() {
+            let number = undo.number;
+            output::note(&format!("error: {fault}"));
+            output::note(&format!(
+                "hint: The state cannot be brought back. Remove it: windlass snapshot drop \
+                 DATABASE {number}"
+            ));
+        }
+    }
 }
 
 /// Where directories of snapshots may have been that are not there.
@@ -175,6 +185,7 @@ fn state_of_undo(undo: &Undo) -> String {
     let snapshot = undo.snapshot.record();
     match (&undo.record, &snapshot.state) {
         (None, _) => "cannot be read".to_owned(),
+        _ if undo.fault().is_some() => "cannot be read".to_owned(),
         (_, State::Lost { .. }) => format!("lost with {}", snapshot.name),
         (Some(record), State::Kept) => {
             format!("before the {} with {}", record.by, snapshot.name)
@@ -190,10 +201,14 @@ fn document_of_undo(undo: &Undo) -> Value {
     };
     document["name"] = undo.number.to_string().into();
     document["snapshot"] = snapshot.name.clone().into();
-    document["state"] = match &undo.record {
-        Some(_) => to_json(&snapshot.state),
-        None => "cannot be read".into(),
+    let fault = undo.fault();
+    document["state"] = match (&undo.record, &fault) {
+        (Some(_), None) => to_json(&snapshot.state),
+        _ => "cannot be read".into(),
     };
+    if let Some(fault) = fault {
+        document["error"] = fault.to_string().into();
+    }
     document["disk_bytes"] = undo.disk_bytes().ok().into();
     document
 }

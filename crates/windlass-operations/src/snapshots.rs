@@ -32,7 +32,7 @@ use crate::kept;
 use crate::notice::Notice;
 use crate::privilege::as_typed;
 
-pub use back::{BackOutcome, BackPlan, plan_revert, plan_undo};
+pub use back::{BackOutcome, BackPlan, Undoing, plan_revert, plan_undo};
 pub use create::{CreateOutcome, CreateRequest, SnapshotWarning, create, method_of};
 pub(crate) use enable::find as find_library;
 pub use enable::{EnableRequest, Enabled, LIBRARY, disable, enable};
@@ -155,13 +155,14 @@ fn found(caller: &Caller, subject: &Subject) -> Result<(PathBuf, Place), Operati
     Ok((path, place))
 }
 
-/// Finishes or undoes a revert of a cluster that was cut off.
-fn settle(caller: &Caller, data: &Path, place: &Place) -> Result<(), OperationError> {
+/// Finishes or undoes a revert of a cluster that was cut off. `None` if there is none.
+fn settle(caller: &Caller, data: &Path, place: &Place) -> Result<Option<Settled>, OperationError> {
     if !ClusterBack::is_cut_off(data) {
-        return Ok(());
+        return Ok(None);
     }
     let cluster = ClusterBack::new(data)?;
-    if let Some(settled) = cluster.settle(place)? {
+    let settled = cluster.settle(place)?;
+    if let Some(settled) = settled {
         let start = as_typed(&cluster.server().start_command());
         caller.tell(&Notice::RevertSettled {
             settled,
@@ -169,7 +170,7 @@ fn settle(caller: &Caller, data: &Path, place: &Place) -> Result<(), OperationEr
             start: (!cluster.server().was_running()).then_some(start.as_str()),
         });
     }
-    Ok(())
+    Ok(settled)
 }
 
 /// Says what was removed that killed processes left.

@@ -41,7 +41,7 @@ use crate::cluster::{CONTROL_ASIDE, CONTROL_PATH, PRIVATE_MODE};
 use crate::error::{Doing, Left, SnapshotError};
 use crate::hook::Keeper;
 use crate::method::Method;
-use crate::overwritten::{self, UndoNumber};
+use crate::overwritten::{self, Settled, UndoNumber};
 use crate::place::Place;
 use crate::revert::{Back, Reverted};
 use crate::snapshot::Snapshot;
@@ -53,15 +53,6 @@ use writing::Writing;
 const STANDBY: &str = "standby.signal";
 /// A server with this file is to become another state by itself. A revert makes one of its own.
 const RECOVERY: &str = "recovery.signal";
-
-/// What became of a revert, or of an undo, that was cut off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settled {
-    /// Whether it was an undo.
-    pub is_undo: bool,
-    /// Whether the cluster went back. If not, it is as it was before.
-    pub is_finished: bool,
-}
 
 /// A cluster that goes back, with its server.
 #[derive(Debug)]

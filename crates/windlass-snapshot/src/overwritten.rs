@@ -20,7 +20,7 @@ use windlass_engine::{durable, read_regular_at_most};
 use windlass_postgres::Control;
 
 use crate::error::{Doing, SnapshotError};
-use crate::undo::{self, UndoRecord};
+use crate::undo::{self, BY_UNDO, UndoRecord};
 use crate::usage;
 
 /// The file of a SQLite database's state.
@@ -59,6 +59,15 @@ impl fmt::Display for UndoNumber {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{WORD}{}", self.0)
     }
+}
+
+/// What became of a revert, or of an undo, that was cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// Whether it was an undo.
+    pub is_undo: bool,
+    /// Whether the database went back. If not, it is as it was before.
+    pub is_finished: bool,
 }
 
 /// A state on disk.
@@ -191,19 +200,30 @@ pub(crate) fn pending(directory: &Path) -> Result<Option<UndoRecord>, SnapshotEr
 }
 
 /// Decides what becomes of the pending state of a SQLite database whose revert was cut off:
-/// `is_committed` knows by the schema cookie whether its transaction was committed.
+/// `is_committed` knows by the schema cookie whether its transaction was committed. `None` if
+/// nothing is there that came so far.
 pub(crate) fn settle(
     directory: &Path,
     is_committed: impl Fn(u32) -> bool,
-) -> Result<(), SnapshotError> {
+) -> Result<Option<Settled>, SnapshotError> {
     let pending = directory.join(undo::PENDING);
     // The file was complete before the commit began. So one that is not was never needed.
-    match UndoRecord::read(&pending) {
-        Ok(None) => Ok(()),
-        Ok(Some(record)) if is_committed(record.schema_cookie) => finish(directory, &record),
-        Ok(Some(_)) | Err(SnapshotError::Damaged { .. }) => discard(&pending),
-        Err(error) => Err(error),
+    let record = match UndoRecord::read(&pending) {
+        Err(SnapshotError::Damaged { .. }) => return discard(&pending).map(|()| None),
+        record => record?,
+    };
+    let Some(record) = record else {
+        return Ok(None);
+    };
+    let is_finished = is_committed(record.schema_cookie);
+    match is_finished {
+        true => finish(directory, &record)?,
+        false => discard(&pending)?,
     }
+    Ok(Some(Settled {
+        is_undo: record.by == BY_UNDO,
+        is_finished,
+    }))
 }
 
 /// Gives the pending state of a SQLite database its name, durably.
@@ -252,17 +272,36 @@ mod tests {
     fn what_was_cut_off_counts_only_if_its_transaction_was_committed() {
         let place = tempfile::tempdir().unwrap();
         let settled = |committed: bool| {
-            settle(place.path(), |cookie| cookie == 7 && committed).unwrap();
+            let settled = settle(place.path(), |cookie| cookie == 7 && committed).unwrap();
             assert!(!place.path().join(undo::PENDING).exists());
-            UndoState::list(place.path()).unwrap().len()
+            assert!(settled.is_none_or(|settled| !settled.is_undo));
+            let count = UndoState::list(place.path()).unwrap().len();
+            (settled.map(|settled| settled.is_finished), count)
         };
         written(place.path());
-        assert_eq!(settled(false), 0);
+        assert_eq!(settled(false), (Some(false), 0));
         UndoWriter::create(place.path()).unwrap();
-        assert_eq!(settled(true), 0);
+        assert_eq!(settled(true), (None, 0));
         written(place.path());
-        assert_eq!(settled(true), 1);
-        assert_eq!(settled(false), 1);
+        assert_eq!(settled(true), (Some(true), 1));
+        assert_eq!(settled(false), (None, 1));
+    }
+
+    /// Whoever typed it again must not undo once more.
+    #[test]
+    fn an_undo_whose_transaction_was_committed_is_known_as_one() {
+        let place = tempfile::tempdir().unwrap();
+        let record = UndoRecord {
+            by: BY_UNDO.to_owned(),
+            ..undo::tests::record()
+        };
+        let writer = UndoWriter::create(place.path()).unwrap();
+        writer.complete(record).unwrap();
+        let settled = Settled {
+            is_undo: true,
+            is_finished: true,
+        };
+        assert_eq!(settle(place.path(), |_| true).unwrap(), Some(settled));
     }
 
     #[test]

@@ -37,7 +37,7 @@ use windlass_sqlite::{DATABASE_HEADER_BYTES, Database, Overwrite, files_of, shap
 use crate::error::{Doing, SnapshotError};
 use crate::image;
 use crate::method::Method;
-use crate::overwritten::{self, UndoNumber};
+use crate::overwritten::{self, Settled, UndoNumber};
 use crate::place::{Entry, Place};
 use crate::snapshot::{Content, Snapshot};
 use crate::states;
@@ -113,6 +113,15 @@ impl Reverted {
             lacks: Vec::new(),
         }
     }
+}
+
+/// What was decided about reverts of a SQLite database that were cut off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decided {
+    /// Whether SQLite first rolled back the transaction of a process that had ended within it.
+    pub rolled_back: bool,
+    /// What became of the revert. `None` if none was cut off that had kept all of its pages.
+    pub settled: Option<Settled>,
 }
 
 /// Makes a database what its snapshot is, or what it was before that.
@@ -233,9 +242,12 @@ pub(crate) fn record_of(
     }
 }
 
-/// Decides about what a killed revert left, if one did. The database is locked for that. Returns
-/// whether SQLite first rolled back the transaction of a process that had ended within it.
-pub fn settle(place: &Place, database: &Database, cancel: &Cancel) -> Result<bool, SnapshotError> {
+/// Decides about what a killed revert left, if one did. The database is locked for that.
+pub fn settle(
+    place: &Place,
+    database: &Database,
+    cancel: &Cancel,
+) -> Result<Decided, SnapshotError> {
     let page_bytes = || -> Result<Option<u32>, SnapshotError> {
         let records = place.list()?.into_iter().filter_map(|entry| match entry {
             Entry::Snapshot(snapshot) => overwritten::pending(snapshot.path()).transpose(),
@@ -245,26 +257,34 @@ pub fn settle(place: &Place, database: &Database, cancel: &Cancel) -> Result<boo
         Ok(first.map(|record| record.page_bytes))
     };
     if page_bytes()?.is_none() {
-        return Ok(false);
+        return Ok(Decided::default());
     }
     // Whoever had the lock may be the one whose revert that was.
     let _alone = place.lock()?;
     let Some(page_bytes) = page_bytes()? else {
-        return Ok(false);
+        return Ok(Decided::default());
     };
     let overwrite = database.begin_overwrite(page_bytes, cancel)?;
-    settle_all(place, &overwrite)?;
-    Ok(overwrite.found_hot_journal())
+    Ok(Decided {
+        settled: settle_all(place, &overwrite)?,
+        rolled_back: overwrite.found_hot_journal(),
+    })
 }
 
-/// Decides about everything that killed reverts left.
-fn settle_all(place: &Place, overwrite: &Overwrite) -> Result<(), SnapshotError> {
+/// Decides about everything that killed reverts left. Says what became of one of them: of one that
+/// was committed, if there is one.
+fn settle_all(place: &Place, overwrite: &Overwrite) -> Result<Option<Settled>, SnapshotError> {
+    let mut last: Option<Settled> = None;
     for entry in place.list()? {
         if let Entry::Snapshot(snapshot) = entry {
-            overwritten::settle(snapshot.path(), |cookie| overwrite.is_committed(cookie))?;
+            let is_committed = |cookie| overwrite.is_committed(cookie);
+            let settled = overwritten::settle(snapshot.path(), is_committed)?;
+            if last.is_none_or(|last| !last.is_finished) {
+                last = settled.or(last);
+            }
         }
     }
-    Ok(())
+    Ok(last)
 }
 
 fn open_undo(

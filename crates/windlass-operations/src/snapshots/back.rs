@@ -9,7 +9,7 @@ use std::time::Duration;
 use windlass_engine::{Cancel, Progress};
 use windlass_postgres::ClusterServer;
 use windlass_snapshot::{
-    Back, ClusterBack, Entry, Place, Reverted, Snapshot, SnapshotError, State, UndoNumber,
+    Back, ClusterBack, Entry, Place, Reverted, Settled, Snapshot, SnapshotError, State, UndoNumber,
     UndoRecord,
 };
 use windlass_snapshot::{check_left_open, find_undo, leaving, newest_undo, undo_states};
@@ -48,6 +48,20 @@ pub struct BackPlan {
     rolled_back: bool,
     place: Place,
     what: What,
+}
+
+/// What an undo finds.
+#[derive(Debug)]
+pub enum Undoing {
+    /// A state to bring back.
+    Planned(Box<BackPlan>),
+    /// An undo that was cut off. It is finished now, and it is what the caller wants.
+    Finished {
+        /// The database file, or the data directory.
+        database: PathBuf,
+        /// PostgreSQL: the command that starts the server, if it does not run.
+        start_command: Option<String>,
+    },
 }
 
 /// What goes back.
@@ -103,13 +117,21 @@ pub fn plan_revert(caller: &Caller, of: &SnapshotsOf) -> Result<BackPlan, Operat
 }
 
 /// Plans to bring back a state that a revert or an undo overwrote: the one with this name, or the
-/// newest that a revert did.
+/// newest that a revert did. Whoever names none and finds an undo that was cut off means that one:
+/// a next one would lead one state too far.
 pub fn plan_undo(
     caller: &Caller,
     of: &SnapshotsOf,
     state: Option<&str>,
-) -> Result<BackPlan, OperationError> {
+) -> Result<Undoing, OperationError> {
     let opened = open(caller, of)?;
+    if state.is_none() && opened.has_finished_undo() {
+        let cluster = opened.what.cluster();
+        return Ok(Undoing::Finished {
+            start_command: cluster.and_then(start_if_stopped),
+            database: opened.database,
+        });
+    }
     if let What::Gone = opened.what {
         let path = opened.database;
         return Err(SnapshotError::Gone { path }.into());
@@ -119,7 +141,8 @@ pub fn plan_undo(
         None => newest_undo(&opened.place)?,
     };
     let record = undo.known()?;
-    BackPlan::new(opened, undo.snapshot, Some((undo.number, record)))
+    let plan = BackPlan::new(opened, undo.snapshot, Some((undo.number, record)))?;
+    Ok(Undoing::Planned(Box::new(plan)))
 }
 
 /// The state that a word names: `undo:3`, or its number alone.
@@ -143,6 +166,30 @@ struct Opened {
     what: What,
     /// Whether SQLite rolled back a transaction while the end of a killed revert was decided.
     rolled_back: bool,
+    /// What became of a revert that was cut off, if one was.
+    settled: Option<Settled>,
+}
+
+impl Opened {
+    /// Whether an undo was cut off that is finished now.
+    fn has_finished_undo(&self) -> bool {
+        self.settled.is_some_and(|it| it.is_undo && it.is_finished)
+    }
+}
+
+impl What {
+    fn cluster(&self) -> Option<&ClusterBack> {
+        match self {
+            Self::Cluster(cluster) => Some(cluster),
+            Self::Sqlite | Self::Gone => None,
+        }
+    }
+}
+
+/// The command that starts the server of a cluster, if it did not run.
+fn start_if_stopped(cluster: &ClusterBack) -> Option<String> {
+    let server = cluster.server();
+    (!server.was_running()).then(|| as_typed(&server.start_command()))
 }
 
 /// Finds the database and its snapshots. The process becomes the owner of the database.
@@ -152,16 +199,17 @@ fn open(caller: &Caller, of: &SnapshotsOf) -> Result<Opened, OperationError> {
     subject.become_owner(caller)?;
     let database = subject.path()?;
     let place = Place::beside(&database)?;
-    let mut rolled_back = false;
+    let (mut rolled_back, mut settled) = (false, None);
     let what = match subject {
         Subject::Live(DatabaseName::Sqlite(_)) => {
-            let cancel = Cancel::new();
-            rolled_back = windlass_snapshot::settle(&place, &Database::open(&database)?, &cancel)?;
+            let (live, cancel) = (Database::open(&database)?, Cancel::new());
+            let decided = windlass_snapshot::settle(&place, &live, &cancel)?;
+            (rolled_back, settled) = (decided.rolled_back, decided.settled);
             What::Sqlite
         }
         Subject::Gone(_) => What::Gone,
         Subject::Live(DatabaseName::Postgres(_)) | Subject::DataDirectory(_) => {
-            super::settle(caller, &database, &place)?;
+            settled = super::settle(caller, &database, &place)?;
             let cluster = ClusterBack::new(&database)?;
             cluster.check()?;
             What::Cluster(Box::new(cluster))
@@ -172,6 +220,7 @@ fn open(caller: &Caller, of: &SnapshotsOf) -> Result<Opened, OperationError> {
         place,
         what,
         rolled_back,
+        settled,
     })
 }
 
@@ -186,6 +235,7 @@ impl BackPlan {
             place,
             what,
             rolled_back,
+            settled: _,
         } = opened;
         if let What::Cluster(_) = what {
             place.check_own(&snapshot)?;
@@ -243,10 +293,7 @@ impl BackPlan {
     }
 
     fn cluster(&self) -> Option<&ClusterBack> {
-        match &self.what {
-            What::Cluster(cluster) => Some(cluster),
-            What::Sqlite | What::Gone => None,
-        }
+        self.what.cluster()
     }
 
     /// Does it.

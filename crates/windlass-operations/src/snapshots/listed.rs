@@ -159,7 +159,9 @@ pub fn list(caller: &Caller, of: &SnapshotsOf) -> Result<Listing, OperationError
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             unseen.push(format!("read {}: {error}", path.display()));
         }
-        _ => super::settle(caller, &path, &place)?,
+        _ => {
+            super::settle(caller, &path, &place)?;
+        }
     }
     let entries = place.list()?;
     unseen.extend(place.unseen().map(str::to_owned));

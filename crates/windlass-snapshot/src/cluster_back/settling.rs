@@ -11,11 +11,11 @@ use windlass_postgres::{Control, PostgresError, ServerEnd};
 use super::kept::{self, Kept};
 use super::tree::{self, LABEL};
 use super::writing::Writing;
-use super::{ClusterBack, Settled, log};
+use super::{ClusterBack, log};
 use crate::cluster::{CONTROL_ASIDE, PRIVATE_MODE};
 use crate::error::{Doing, SnapshotError};
 use crate::hook::{self, Keeper};
-use crate::overwritten;
+use crate::overwritten::{self, Settled};
 use crate::place::{Entry, Place};
 use crate::revert::Back;
 

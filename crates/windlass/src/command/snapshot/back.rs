@@ -1,11 +1,13 @@
 //! `windlass snapshot revert` and `undo`: they say what they would do, ask, and do it.
 
+use std::path::Path;
+
 use serde_json::json;
 use windlass_engine::show_size;
 use windlass_operations::Caller;
 use windlass_operations::snapshots::{
-    self, BackOutcome, BackPlan, STATES_KEPT, SnapshotsOf, UndoNumber, is_limit, plan_revert,
-    plan_undo,
+    self, BackOutcome, BackPlan, STATES_KEPT, SnapshotsOf, UndoNumber, Undoing, is_limit,
+    plan_revert, plan_undo,
 };
 
 use crate::cli::{Global, SnapshotRevert, SnapshotUndo};
@@ -27,8 +29,41 @@ pub fn revert(global: &Global, arguments: &SnapshotRevert) -> Result<Code, Failu
 pub fn undo(global: &Global, arguments: &SnapshotUndo) -> Result<Code, Failure> {
     let of = super::shared::of(&arguments.of);
     let caller = requests::quiet_caller(global);
-    let plan = plan_undo(&caller, &of, arguments.state.as_deref())?;
-    run((global, &caller), &plan, arguments.yes)
+    match plan_undo(&caller, &of, arguments.state.as_deref())? {
+        Undoing::Planned(plan) => run((global, &caller), &plan, arguments.yes),
+        Undoing::Finished {
+            database,
+            start_command,
+        } => {
+            show_finished(global, &database, start_command.as_deref());
+            Ok(Code::Done)
+        }
+    }
+}
+
+/// Says that an undo that was cut off is finished, and that this was all.
+fn show_finished(global: &Global, database: &Path, start: Option<&str>) {
+    let database = database.display().to_string();
+    if global.json {
+        let document = json!({
+            "database": database,
+            "undo": true,
+            "finished": true,
+            "start_command": start,
+        });
+        output::line(&document.to_string());
+    } else if !global.quiet {
+        let what = format!("{database}: the undo that was cut off is finished, and no other began");
+        output::entry("undone", &what, Tone::Good);
+        if let Some(start) = start {
+            output::entry("next", &format!("start the server: {start}"), Tone::Plain);
+        }
+        let again = format!(
+            "what the revert before that overwrote: windlass snapshot undo {}",
+            quoted(&database)
+        );
+        output::entry("undo", &again, Tone::Plain);
+    }
 }
 
 fn run((global, caller): (&Global, &Caller), plan: &BackPlan, yes: bool) -> Result<Code, Failure> {
@@ -187,6 +222,7 @@ fn document(plan: &BackPlan, outcome: &BackOutcome) -> serde_json::Value {
         "database": plan.database.display().to_string(),
         "snapshot": plan.snapshot.record().name,
         "undo": plan.undo.is_some(),
+        "finished": false,
         "put_back": plan.puts_back(),
         "as_of": match &plan.undo {
             None => &plan.snapshot.record().as_of,

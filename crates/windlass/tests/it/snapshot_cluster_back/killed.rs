@@ -52,8 +52,13 @@ pub fn settled(subject: &Subject) -> String {
 
 /// The same of a cluster in a data directory.
 pub fn settled_in(scratch: &Scratch, data: &str) -> String {
+    settled_by(scratch, &["snapshot", "list", data])
+}
+
+/// What a command says that settles what was cut off.
+fn settled_by(scratch: &Scratch, words: &[&str]) -> String {
     loop {
-        let output = scratch.run(None, &["snapshot", "list", data]);
+        let output = scratch.run(None, words);
         let said = text(&output);
         match output.status.code() {
             Some(1) if said.contains("a server runs on") || said.contains("\"postmaster.pid\"") => {
@@ -186,6 +191,41 @@ fn a_killed_undo_of_a_cluster_is_finished_or_undone() {
     subject.windlass(&["snapshot", "undo", &data, name, "--yes"]);
     subject.cluster.run();
     assert_eq!(subject.rows(), before);
+}
+
+/// Whoever types a killed undo again wants its end, and not the state before that.
+#[test]
+fn an_undo_without_a_name_that_finishes_a_killed_one_undoes_no_more() {
+    let mut subject = Subject::new(None, false);
+    let (conninfo, data) = (subject.cluster.conninfo(), subject.data());
+    subject.windlass(&["snapshot", "create", &conninfo, "then", "--method", "copy"]);
+    subject.sql("UPDATE updated SET x = 'first'");
+    subject.cluster.stop("fast");
+    let word = format!("{data}@then");
+    let revert = ["snapshot", "revert", &word, "--yes"];
+    let undo = ["snapshot", "undo", &data, "--yes"];
+    subject.windlass(&revert);
+    subject.cluster.run();
+    subject.sql("UPDATE updated SET x = 'second'");
+    let second = subject.rows();
+    subject.cluster.stop("fast");
+    subject.windlass(&revert);
+    for is_json in [false, true] {
+        // pg_control is that of the state, and the server recovers.
+        subject.kill_at("wait4:when=4", &undo);
+        let more: &[&str] = if is_json { &["--json"] } else { &[] };
+        let said = settled_by(&subject.scratch, &[&undo[..], more].concat());
+        let end = if is_json {
+            "\"finished\":true"
+        } else {
+            "no other began"
+        };
+        assert!(said.contains(end), "{said}");
+        subject.cluster.run();
+        assert_eq!(subject.rows(), second, "{said}");
+        subject.cluster.stop("fast");
+        subject.windlass(&revert);
+    }
 }
 
 /// The snapshot keeps what the revert overwrites. If it is on a disk that is not mounted, nobody

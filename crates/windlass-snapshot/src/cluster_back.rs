@@ -144,7 +144,7 @@ impl ClusterBack {
         progress.set_phase("stopping the server");
         let began = Instant::now();
         let went = match now.server.stop(cancel) {
-            Ok(()) => now.go((snapshot, back), &mut target, progress, cancel),
+            Ok(()) => now.go((place, snapshot, back), &mut target, progress, cancel),
             Err(error) => Err(error.into()),
         };
         progress.set_phase("starting the server");
@@ -196,7 +196,7 @@ impl ClusterBack {
 
     fn go(
         &self,
-        (snapshot, back): (&Snapshot, Back),
+        (place, snapshot, back): (&Place, &Snapshot, Back),
         target: &mut Target,
         progress: &Progress,
         cancel: &Cancel,
@@ -212,7 +212,12 @@ impl ClusterBack {
         settling::note_undo(&self.data, back)?;
         durable::rename(&at, &aside).doing("rename", &at)?;
         let pending = snapshot.path().join(kept::PENDING);
-        let written = self.write((&control, then), &pending, target, (progress, cancel));
+        let written = self.write(
+            (&control, then),
+            (place, &pending),
+            target,
+            (progress, cancel),
+        );
         let mut reverted = match written {
             Ok(Some(reverted)) => reverted,
             Ok(None) => {
@@ -256,7 +261,7 @@ impl ClusterBack {
     fn write(
         &self,
         (control, then): (&Control, Control),
-        pending: &Path,
+        (place, pending): (&Place, &Path),
         target: &mut Target,
         (progress, cancel): (&Progress, &Cancel),
     ) -> Result<Option<Reverted>, SnapshotError> {
@@ -273,6 +278,8 @@ impl ClusterBack {
         if is_alike && target.needs_nothing_of_log(&self.data, control)? {
             return Ok(None);
         }
+        let number = UndoNumber(kept.record().number);
+        states::note_number(place, number)?;
         settling::note_overwriting(&self.data, pending)?;
         progress.set_phase("writing pages");
         writing.shape(&version, target.tree())?;
@@ -293,7 +300,7 @@ impl ClusterBack {
         log::check_room(&self.data, u64::from(control.wal_segment_bytes))?;
         self.put_control(&then.into_bytes())?;
         reverted.kept_count = kept.record().kept_count;
-        reverted.kept = Some(UndoNumber(kept.record().number));
+        reverted.kept = Some(number);
         Ok(Some(reverted))
     }
 

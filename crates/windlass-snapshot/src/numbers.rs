@@ -1,10 +1,10 @@
 //! The newest number that a state of a database got which a revert overwrote: a file in the place
 //! of its snapshots.
 //!
-//! States are counted by looking at those that are there. A disk with some of them may not be
-//! mounted, so this file has the newest number as long as a snapshot is elsewhere. If the data
-//! directory was moved, that snapshot may have its entry in a place before. If nobody can know the
-//! newest number, the next one is far greater (`beyond_all`).
+//! States are counted by looking at those that are there, and at this file: a state that had the
+//! newest number may have been removed, or be on a disk that is not mounted. If the data directory
+//! was moved, the file may be in a place before. If nobody can know the newest number, the next one
+//! is far greater (`beyond_all`). Counting begins anew when the last snapshot is gone.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -42,16 +42,24 @@ pub(crate) fn beyond_all() -> u32 {
     u32::try_from(minutes).map_or(0, |minutes| minutes.min(NUMBER_MAX / 2))
 }
 
-/// The number after all others. `seen` is the newest of those that are there or noted. It is noted
-/// if a snapshot may be out of sight. The place must be locked.
-pub(crate) fn next(home: &Path, seen: u32, is_noted: bool) -> Result<u32, SnapshotError> {
-    let next = seen.saturating_add(1);
-    if is_noted {
-        let path = home.join(NEWEST);
-        let text = next.to_string();
-        durable::write(&path, text.as_bytes(), PRIVATE_MODE).doing("write", &path)?;
+/// Notes the newest number, before a state has it. The place must be locked.
+pub(crate) fn note(home: &Path, newest: u32) -> Result<(), SnapshotError> {
+    let path = home.join(NEWEST);
+    let text = newest.to_string();
+    match durable::write(&path, text.as_bytes(), PRIVATE_MODE) {
+        // Somebody else put it there. It has no number, so the next one is far greater.
+        Err(_) if path.is_dir() => Ok(()),
+        written => written.doing("write", &path),
     }
-    Ok(next)
+}
+
+/// Notes in a place what is noted in another one that goes. Both must be locked.
+pub(crate) fn carry(from: &Path, to: &Path) -> Result<(), SnapshotError> {
+    let carried = noted(from).unwrap_or_else(beyond_all);
+    match noted(to) {
+        Some(newest) if carried > newest => note(to, carried),
+        _ => Ok(()),
+    }
 }
 
 /// Whether a snapshot is elsewhere, so that it may be out of sight.

@@ -176,6 +176,7 @@ pub fn revert(
         schema_cookie: overwrite.schema_cookie(&first),
         ..record_of((snapshot, number), back, base.page_bytes)
     };
+    states::note_number(place, number)?;
     reverted.kept_count = writing.undo.complete(record.clone())?;
     progress.set_phase("committing");
     overwrite.commit(&first, reverted.page_count)?;

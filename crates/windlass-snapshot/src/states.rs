@@ -7,8 +7,9 @@
 //! Invariants
 //! - The newest [`STATES_KEPT`] that can be brought back stay. A revert that is typed twice takes
 //!   nothing away. One that is lost with its snapshot goes with that, and takes no other's room.
-//! - No number is given twice, also while a disk with some of the snapshots is not mounted
-//!   (`numbers.rs`), or while a snapshot or a place before cannot be read.
+//! - No number is given twice as long as the database has a snapshot (`numbers.rs`): not when the
+//!   newest state was removed, nor while a disk with some of the snapshots is not mounted, or while
+//!   a snapshot or a place before cannot be read.
 
 mod hidden;
 
@@ -190,20 +191,19 @@ pub fn leaving(all: &[Undo], brought_back: Option<UndoNumber>) -> Vec<UndoNumber
     numbers
 }
 
-/// The number for the next state. The place must be locked. Nobody is kept from going back because
-/// a state may be where nobody can look: then the number is one that no other state can have.
+/// The number for the next state. The place must be locked until it is noted. Nobody is kept from
+/// going back because a state may be where nobody can look, or because the note is damaged: then
+/// the number is one that no other state can have.
 pub(crate) fn next_number(place: &Place) -> Result<UndoNumber, SnapshotError> {
     let mut is_known = place.unseen().is_none() && place.check_there().is_ok();
-    let (mut seen, mut is_missing) = (0, false);
+    let mut seen = 0;
     for entry in place.list()? {
         let directory = match entry {
             Entry::Snapshot(snapshot) => snapshot.path().to_owned(),
             // Its states have their names, whatever its record says.
             Entry::Unfinished { path, .. } | Entry::Unreadable { path, .. } => path,
-            Entry::Missing { .. } => {
-                is_missing = true;
-                continue;
-            }
+            // Its newest number is noted.
+            Entry::Missing { .. } => continue,
         };
         // Somebody may have put a file there, which is no snapshot.
         if !directory.is_dir() {
@@ -217,14 +217,18 @@ pub(crate) fn next_number(place: &Place) -> Result<UndoNumber, SnapshotError> {
     for home in place.homes() {
         match numbers::noted(home) {
             Some(noted) => seen = seen.max(noted),
-            // The note is needed only if not all states are seen.
-            None => is_known &= !is_missing,
+            None => is_known = false,
         }
     }
     if !is_known {
         seen = seen.max(numbers::beyond_all());
     }
-    numbers::next(place.home(), seen, place.has_links()?).map(UndoNumber)
+    Ok(UndoNumber(seen.saturating_add(1)))
+}
+
+/// Notes the number of a state that is about to have it. The place must be locked.
+pub(crate) fn note_number(place: &Place, number: UndoNumber) -> Result<(), SnapshotError> {
+    numbers::note(place.home(), number.0)
 }
 
 /// Removes all but the newest states that can be brought back, and what is left of some that were

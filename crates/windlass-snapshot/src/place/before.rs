@@ -110,12 +110,6 @@ impl Place {
         before.chain([self.home.as_path()])
     }
 
-    /// Whether a snapshot of the database is elsewhere, so that it may be out of sight. The place
-    /// is locked, so its directory is there.
-    pub(crate) fn has_links(&self) -> Result<bool, SnapshotError> {
-        Ok(numbers::has_links(&self.home)? || self.has_links_before()?)
-    }
-
     /// Whether one is elsewhere that has its entry in a place before.
     pub(super) fn has_links_before(&self) -> Result<bool, SnapshotError> {
         for place in &self.before {
@@ -172,10 +166,20 @@ impl Place {
     fn is_empty_in(&self, place: &Self) -> bool {
         let is_there = self.home.is_dir();
         let has_own = is_there && numbers::has_links(&self.home).unwrap_or(true);
-        if !has_own && self.has_none_before() {
+        if !has_own && self.has_none_before() && self.has_numbers_of(place) {
             numbers::forget_if_alone(&place.home);
         }
         std::fs::read_dir(&place.home).is_ok_and(|mut entries| entries.next().is_none())
+    }
+
+    /// Whether the place of today, in which counting goes on, has the number that is noted in a
+    /// place before; it takes that if it can. Who has the place of today locked leaves both, too.
+    fn has_numbers_of(&self, place: &Self) -> bool {
+        if place.home == self.home || !self.home.is_dir() {
+            return true;
+        }
+        let alone = self.lock_if_free();
+        alone.is_some_and(|_alone| numbers::carry(&place.home, &self.home).is_ok())
     }
 }
 

@@ -53,7 +53,9 @@ impl Fixture {
 
     /// Keeps a state over a snapshot, as a revert does. Returns its number.
     fn keep(&self, name: &str) -> u32 {
-        let UndoNumber(number) = next_number(&self.place).unwrap();
+        let next = next_number(&self.place).unwrap();
+        note_number(&self.place, next).unwrap();
+        let UndoNumber(number) = next;
         let path = self.path(name).canonicalize().unwrap();
         let record = UndoRecord {
             number,
@@ -72,6 +74,49 @@ impl Fixture {
         let states = undo_states(&self.place).unwrap();
         states.iter().map(|undo| undo.number.0).collect()
     }
+}
+
+/// Whoever noted the name of a state brings back nothing else with it.
+#[test]
+fn no_number_is_given_twice_after_the_newest_states_were_removed() {
+    let fixture = Fixture::new();
+    fixture.snapshot("one", State::Kept);
+    fixture.snapshot("two", State::Kept);
+    assert_eq!(["one", "two"].map(|name| fixture.keep(name)), [1, 2]);
+    remove_undo(&fixture.place, UndoNumber(2)).unwrap();
+    assert_eq!(fixture.keep("one"), 3);
+    for number in fixture.numbers() {
+        remove_undo(&fixture.place, UndoNumber(number)).unwrap();
+    }
+    assert_eq!(fixture.keep("two"), 4);
+    // With the snapshot goes its state.
+    let remove = |name: &str| {
+        let name = crate::SnapshotName::parse(name).unwrap();
+        fixture.place.remove(&name, &mut |_| {}).unwrap();
+    };
+    remove("two");
+    assert_eq!(fixture.keep("one"), 5);
+    remove("one");
+    assert!(!fixture.place.home().exists());
+}
+
+/// A place before that is left hands its number on.
+#[test]
+fn no_number_is_given_twice_after_a_place_before_was_left() {
+    let mut fixture = Fixture::new();
+    let moved = fixture.directory.path().join("moved");
+    std::fs::create_dir(&moved).unwrap();
+    fixture.snapshot("old", State::Kept);
+    assert_eq!(["old", "old"].map(|name| fixture.keep(name)), [1, 2]);
+    crate::hook::note_home(&moved, fixture.place.home()).unwrap();
+    let before = std::mem::replace(&mut fixture.place, Place::beside(&moved).unwrap());
+    std::fs::create_dir(fixture.place.home()).unwrap();
+    fixture.snapshot("new", State::Kept);
+    let name = crate::SnapshotName::parse("old").unwrap();
+    fixture.place.remove(&name, &mut |_| {}).unwrap();
+    assert!(!before.home().exists());
+    fixture.place = Place::beside(&moved).unwrap();
+    assert_eq!(fixture.keep("new"), 3);
 }
 
 #[test]
@@ -140,16 +185,17 @@ fn no_number_is_given_twice_if_nobody_knows_the_newest() {
     assert_eq!(["here", "far"].map(|name| fixture.keep(name)), [1, 2]);
     let note = fixture.path(".undo-newest");
     std::fs::write(&note, "no number").unwrap();
-    // If all states are seen, it is not needed.
-    assert_eq!(fixture.keep("here"), 3);
+    // One may have been removed that had the newest.
+    let third = fixture.keep("here");
+    assert!(third > 1000, "{third}");
     std::fs::write(&note, "no number").unwrap();
     std::fs::rename(&disk, &unmounted).unwrap();
-    assert_eq!(fixture.numbers(), [1, 3]);
+    assert_eq!(fixture.numbers(), [1, third]);
     let number = fixture.keep("here");
-    assert!(number > 1000, "{number}");
+    assert!(number > third, "{number}");
     assert_eq!(fixture.keep("here"), number + 1);
     std::fs::rename(&unmounted, &disk).unwrap();
-    assert_eq!(fixture.numbers(), [2, 3, number, number + 1]);
+    assert_eq!(fixture.numbers(), [2, third, number, number + 1]);
 }
 
 /// The states of a cluster that was moved are in the place before. Where that is, a note says.
@@ -234,7 +280,7 @@ fn a_number_stays_noted_after_the_data_directory_was_moved_twice() {
     }
     fixture.snapshot_at(&disk.join("far"), "far", State::Kept);
     std::os::unix::fs::symlink(disk.join("far"), fixture.path("far")).unwrap();
-    assert_eq!(numbers::next(&between, 6, true).unwrap(), 7);
+    numbers::note(&between, 7).unwrap();
     for home in [fixture.place.home(), between.as_path()] {
         crate::hook::note_home(&moved, home).unwrap();
     }
@@ -309,17 +355,17 @@ fn what_somebody_else_put_in_place_of_the_newest_number_keeps_nobody_from_going_
     let fixture = Fixture::new();
     fixture.snapshot("here", State::Kept);
     let newest = fixture.path(".undo-newest");
-    for (number, bytes) in [
-        (1, &b"\xff\xfe"[..]),
-        (2, b"4294967295"),
-        (3, b"12345678901"),
-    ] {
+    let mut last = 1000;
+    for bytes in [&b"\xff\xfe"[..], b"4294967295", b"12345678901"] {
         std::fs::write(&newest, bytes).unwrap();
-        assert_eq!(fixture.keep("here"), number);
+        let number = fixture.keep("here");
+        assert!(number > last, "{number} after {last}");
+        last = number;
     }
     std::fs::remove_file(&newest).unwrap();
     std::fs::create_dir(&newest).unwrap();
-    assert_eq!(fixture.keep("here"), 4);
+    assert!(fixture.keep("here") > last);
+    assert!(newest.is_dir());
 }
 
 #[test]

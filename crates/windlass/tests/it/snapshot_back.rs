@@ -93,8 +93,8 @@ fn a_database_is_reverted_and_the_revert_undone() {
     assert!(printed.contains("hint: There is undo:2."), "{printed}");
     done(&["snapshot", "undo", database, "undo:2", "--yes"]);
     assert_eq!(ledger.check(&ledger.path), 20);
-    let printed = run(&["snapshot", "drop", database, "undo:3"], 0);
-    assert!(printed.contains("undo:3"), "{printed}");
+    let printed = run(&["snapshot", "drop", database, "undo:4"], 0);
+    assert!(printed.contains("undo:4"), "{printed}");
     done(&["snapshot", "drop", database, "then"]);
     let printed = run(&["snapshot", "undo", database, "--yes"], 1);
     assert!(printed.contains("nothing can be undone"), "{printed}");

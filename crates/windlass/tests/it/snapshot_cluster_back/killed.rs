@@ -12,26 +12,27 @@ use crate::snapshot_hook::run;
 use crate::support::text;
 
 /// Calls at whose entry Windlass is killed: the call, and which one of its kind.
-const KILLS: [(&str, u32); 13] = [
+const KILLS: [(&str, u32); 14] = [
     // pg_control goes aside. What is kept is begun, and complete.
     ("rename", 1),
     ("mkdir", 2),
     ("rename", 4),
-    // The note that the cluster is overwritten from now on.
+    // The number is noted. The note that the cluster is overwritten from now on.
     ("rename", 5),
+    ("rename", 6),
     // Pages and lengths; the first and a later one.
     ("pwrite64", 1),
     ("pwrite64", 40),
     ("ftruncate", 1),
     // The log goes. pg_control of the target comes.
     ("renameat", 2),
-    ("rename", 10),
+    ("rename", 11),
     // The server recovers: PostgreSQL is asked for its directory three times before. The settings
     // and what was kept get their places.
     ("wait4", 4),
-    ("rename", 11),
-    ("syncfs", 2),
     ("rename", 12),
+    ("syncfs", 2),
+    ("rename", 13),
 ];
 
 /// The same where the controller keeps pages for other snapshots, and where files share blocks.

@@ -61,7 +61,8 @@ impl ClusterServer {
     /// The server of this data directory.
     pub fn find(data: &Path) -> Result<Self, PostgresError> {
         let data = data.canonicalize().doing("find", data)?;
-        let process = running_server(&data);
+        // What a killed process left that let the cluster recover is not the server of anybody.
+        let process = running_server(&data).filter(|process| !alone::recovers(*process));
         let mut started = match Started::read(&data.join(OPTIONS)) {
             Some(found) => found,
             None => Started::new(Programs::find(major_of(&data)?, None)?.postgres()),

@@ -43,7 +43,7 @@ const IN_PLACE_ALLOWED: &str = "\n# Written by Windlass when it restored this cl
      tablespaces in pg_tblspc itself.\nallow_in_place_tablespaces = 'on'\n";
 
 pub use occupied::check_unoccupied;
-pub(crate) use occupied::running_server;
+pub(crate) use occupied::{lives, running_server};
 pub use over::OverCluster;
 pub use partial::LeftOut;
 pub(crate) use recovery::SIGNAL;

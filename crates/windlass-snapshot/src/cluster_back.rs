@@ -267,7 +267,12 @@ impl ClusterBack {
     ) -> Result<Option<Reverted>, SnapshotError> {
         if let Some(process) = self.server.running() {
             let path = self.data.clone();
-            return Err(SnapshotError::ServerRuns { path, process });
+            let what = "a server";
+            return Err(SnapshotError::ServerRuns {
+                what,
+                path,
+                process,
+            });
         }
         let version = tree::version_directory(&self.data, control)?;
         let mut writing = Writing::new(&self.data, Keeper::open(&self.data)?, control.block_bytes);

@@ -191,8 +191,10 @@ pub enum SnapshotError {
         start: String,
     },
     /// Somebody started a server.
-    #[error("a server runs on {} again (process {process})", path.display())]
+    #[error("{what} runs on {} again (process {process})", path.display())]
     ServerRuns {
+        /// What runs: a server, or the recovery of a command that was cut off.
+        what: &'static str,
         /// The data directory.
         path: PathBuf,
         /// The server's first process.

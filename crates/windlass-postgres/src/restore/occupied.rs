@@ -34,9 +34,14 @@ pub(crate) fn running_server(into: &Path) -> Option<i32> {
         .parse::<i32>()
         .ok()?
         .checked_abs()?;
+    (process > 0 && lives(process)).then_some(process)
+}
+
+/// Whether a process is there and has not ended.
+pub(crate) fn lives(process: i32) -> bool {
     // For a process of another user, kill returns EPERM: the process is alive.
-    let lives = kill(Pid::from_raw(process), None) != Err(nix::errno::Errno::ESRCH);
-    (process > 0 && lives && !has_ended(process)).then_some(process)
+    let is_there = kill(Pid::from_raw(process), None) != Err(nix::errno::Errno::ESRCH);
+    is_there && !has_ended(process)
 }
 
 /// Whether a process has ended, and nobody has asked yet how.

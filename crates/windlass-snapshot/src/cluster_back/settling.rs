@@ -42,6 +42,7 @@ impl ClusterBack {
             forget(&self.data, UNDOES)?;
             return Ok(None);
         }
+        self.wait_for_recovery()?;
         let is_undo = is_undo(&self.data);
         let pending = chosen(&self.data, pending)?;
         let pending = pending.as_deref();
@@ -54,6 +55,20 @@ impl ClusterBack {
             is_undo,
             is_finished,
         }))
+    }
+
+    /// Waits for the server with which the command let the cluster recover that was cut off. It is
+    /// told to end with that command. Whoever went on meanwhile would take it for one that somebody
+    /// started.
+    fn wait_for_recovery(&self) -> Result<(), SnapshotError> {
+        match self.server.wait_for_recovery() {
+            None => Ok(()),
+            Some(process) => Err(SnapshotError::ServerRuns {
+                what: "the recovery of the command that was cut off",
+                path: self.data.clone(),
+                process,
+            }),
+        }
     }
 
     /// Recovers, and makes what was overwritten the undo of its snapshot.
@@ -87,6 +102,7 @@ impl ClusterBack {
         let asks = asks.iter().any(|name| self.data.join(name).exists());
         match self.server.running() {
             Some(process) if asks => Err(SnapshotError::ServerRuns {
+                what: "a server",
                 path: self.data.clone(),
                 process,
             }),

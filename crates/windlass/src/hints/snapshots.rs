@@ -34,7 +34,10 @@ pub fn hint(error: &SnapshotError) -> Option<String> {
         SnapshotError::NotShutDown { .. } => {
             "Start the server once, so that it recovers, and type the command again."
         }
-        SnapshotError::ServerRuns { .. } => "Find out who started it, and type the command again.",
+        SnapshotError::ServerRuns { .. } => {
+            "Find out who started a server, or wait until a recovery has ended, and type the \
+             command again."
+        }
         SnapshotError::Stopped { .. } => return stopped(error),
         SnapshotError::OtherCluster { .. } => {
             "Restore it into a new directory: windlass restore DATABASE@NAME --into DIRECTORY. If \

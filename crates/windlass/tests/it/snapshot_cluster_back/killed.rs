@@ -45,8 +45,8 @@ const KILLS_OTHER: [(&str, u32); 6] = [
     ("syncfs", 2),
 ];
 
-/// The list of the snapshots. A server that ends with the killed Windlass may still be ending, or
-/// be about to take the directory.
+/// The list of the snapshots. A server that ends with the killed Windlass is waited for, but may be
+/// about to take the directory.
 pub fn settled(subject: &Subject) -> String {
     settled_in(&subject.scratch, &subject.data())
 }
@@ -62,7 +62,7 @@ fn settled_by(scratch: &Scratch, words: &[&str]) -> String {
         let output = scratch.run(None, words);
         let said = text(&output);
         match output.status.code() {
-            Some(1) if said.contains("a server runs on") || said.contains("\"postmaster.pid\"") => {
+            Some(1) if said.contains("\"postmaster.pid\"") => {
                 std::thread::sleep(std::time::Duration::from_millis(20));
             }
             code => {

@@ -1,13 +1,16 @@
 //! What can go wrong with a snapshot.
 
+mod doing;
+
 use std::io;
 use std::path::{Path, PathBuf};
 
-use windlass_engine::{EngineError, durable};
+use windlass_engine::EngineError;
 use windlass_image::ImageError;
 use windlass_postgres::{PostgresError, WindowCause};
 use windlass_sqlite::SqliteError;
 
+pub(crate) use self::doing::{Doing, failed_at};
 use crate::hook::HookError;
 use crate::method::Method;
 use crate::obstacle::Obstacle;
@@ -474,29 +477,5 @@ fn many(count: usize) -> String {
     match count {
         1 => "one snapshot".to_owned(),
         count => format!("{count} snapshots"),
-    }
-}
-
-/// What failed when something was done with a file to make another one of it. A full disk is that
-/// of the new one, and whoever reads the path of the first frees room on the wrong disk.
-pub(crate) fn failed_at<'a>(
-    error: &io::Error,
-    (action, from): (&'static str, &'a Path),
-    to: &'a Path,
-) -> (&'static str, &'a Path) {
-    match durable::is_full(error) {
-        true => ("write", to),
-        false => (action, from),
-    }
-}
-
-/// Says what was being done when a system call failed.
-pub(crate) trait Doing<T> {
-    fn doing(self, action: &'static str, path: &Path) -> Result<T, SnapshotError>;
-}
-
-impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
-    fn doing(self, action: &'static str, path: &Path) -> Result<T, SnapshotError> {
-        self.map_err(|source| SnapshotError::io(action, path, source.into()))
     }
 }

@@ -367,7 +367,7 @@ fn a_receiver_whose_bucket_refuses_it_ends_and_loses_nothing() {
 fn a_transaction_that_is_too_long_for_a_bucket_is_a_gap() {
     let bucket = Bucket::new();
     let mut shell = bucket.ledger.shell();
-    // Else what is deleted is written over, as Debian does it: another transaction that is too long.
+    // Else what is deleted is written over, as Debian does it: that would be too long, too.
     shell.run("PRAGMA secure_delete=0; PRAGMA wal_autocheckpoint=0; CREATE TABLE blob(content);");
     bucket.back_up("log", 3);
     bucket.back_up("full", 0);

@@ -6,8 +6,8 @@
 # The bucket is that of versitygw on this machine, which keeps each object as a file: its latency is that of loopback, not of a network.
 set -euo pipefail
 
-bucket_key=windlass-bench
-bucket_secret=windlass-bench-secret
+bucket_key='windlass-bench'
+bucket_secret='windlass-bench-secret'
 bucket_server=
 bucket_config=
 

@@ -219,11 +219,13 @@ revert_pages() {
 }
 
 # settle_tables: what is measured begins with tables without dead rows, and right after a checkpoint, for the first change of a page after one
-# writes the whole page to the log, with or without snapshots.
+# writes the whole page to the log, with or without snapshots. What was written before, pages that a snapshot kept too, is on the disk by then:
+# else the disk is still at it in the first seconds.
 settle_tables() {
     snapshot_sql "VACUUM pgbench_branches, pgbench_tellers, pgbench_accounts" >/dev/null
     snapshot_sql "TRUNCATE pgbench_history" >/dev/null
     snapshot_sql CHECKPOINT >/dev/null
+    sync
 }
 
 # measure_first NAME: settle_tables comes before it, and before the snapshot, if there is one.

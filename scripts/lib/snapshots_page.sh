@@ -3,21 +3,22 @@
 # Never does: measure, round in anybody's favour, or name the machine. Needs measure.sh.
 set -euo pipefail
 
-# phase_ratio PHASE BASE: the median over the rounds. What a round measured twice counts with its mean.
-phase_ratio() {
+# phase_ratios PHASE BASE: one of each round. What a round measured twice counts with its mean.
+phase_ratios() {
     awk -F '\t' -v phase="$1" -v base="$2" '$2 == phase { a[$1] += $3; times_a[$1]++ } $2 == base { b[$1] += $3; times_b[$1]++ }
-        END { for (round in a) if (b[round] > 0) print a[round] / times_a[round] / (b[round] / times_b[round]) }' "$results_dir/snapshots.tsv" | median
+        END { for (round in a) if (b[round] > 0) print a[round] / times_a[round] / (b[round] / times_b[round]) }' "$results_dir/snapshots.tsv"
 }
 
-recorded() {
-    awk -F '\t' -v phase="$1" '$2 == phase { print $3 }' "$results_dir/snapshots.tsv" | median
-}
+recorded() { awk -F '\t' -v phase="$1" '$2 == phase { print $3 }' "$results_dir/snapshots.tsv"; }
 
-# goal_row WHAT VALUE at-least|at-most GOAL
+# goal_row WHAT at-least|at-most GOAL: of the values on its input. The median counts.
 goal_row() {
-    local met=no
-    if [[ $3 == at-most ]]; then at_most "$2" "$4" && met=yes; else at_most "$4" "$2" && met=yes; fi
-    printf '| %s | %s | %s %s | %s |\n' "$1" "$(awk -v v="$2" 'BEGIN { printf "%.4g", v }')" "${3/-/ }" "$4" "$met"
+    local met=no values value
+    values=$(sort --general-numeric-sort)
+    value=$(median <<<"$values")
+    if [[ $2 == at-most ]]; then at_most "$value" "$3" && met=yes; else at_most "$3" "$value" && met=yes; fi
+    printf '| %s | %s | %s %s | %s | %s |\n' "$1" "$(awk -v v="$value" 'BEGIN { printf "%.4g", v }')" "${2/-/ }" "$3" "$met" \
+        "$(awk '{ printf "%s%.3g", (n++ ? ", " : ""), $1 }' <<<"$values")"
 }
 
 # creation_values NAME: the seconds of each of these creations, without those in which Windlass waited for the statement that begins the server's
@@ -62,21 +63,23 @@ step_table() {
 }
 
 snapshot_rows() {
-    goal_row "throughput with the library and no snapshot, to none" "$(phase_ratio loaded plain)" at-least 0.98
-    goal_row "throughput with one snapshot in its first $first_seconds s, to none" "$(phase_ratio 'one, first seconds' 'loaded, first seconds')" at-least 0.85
-    goal_row "throughput with one snapshot $settling_seconds s later, to none" "$(phase_ratio one loaded)" at-least 0.93
-    goal_row "throughput with five snapshots in the first $first_seconds s of the newest, to one in its own" \
-        "$(phase_ratio 'five, first seconds' 'one, first seconds')" at-least 0.97
-    goal_row "throughput with five snapshots $settling_seconds s later, to one" "$(phase_ratio five one)" at-least 0.97
-    goal_row "throughput with one durable snapshot in its first $first_seconds s, to none" \
-        "$(phase_ratio 'durable, first seconds' 'loaded, first seconds')" at-least 0.85
-    goal_row "throughput with one durable snapshot after that, to none" "$(phase_ratio durable loaded)" at-least 0.85
-    goal_row "space of five snapshots, to the oldest alone" "$(recorded 'space of five, to the oldest alone')" at-most 1.05
-    goal_row "MB kept after DROP, TRUNCATE and VACUUM FULL of three large tables" "$(recorded 'MB kept after DROP, TRUNCATE, VACUUM FULL')" at-most 1
-    goal_row "seconds from \`open\` to the first answer" "$(recorded 'seconds to the first answer')" at-most 1
-    goal_row "speed of a warm scan of the view, to the source's" "$(recorded 'scan of the source, to that of the view')" at-least 0.7
-    goal_row "seconds of a revert of $(recorded 'pages of a revert') pages, without those of a restart of the server" \
-        "$(recorded "seconds of a revert, without those of a restart")" at-most 3
+    phase_ratios loaded plain | goal_row "throughput with the library and no snapshot, to none" at-least 0.98
+    phase_ratios 'one, first seconds' 'loaded, first seconds' |
+        goal_row "throughput with one snapshot in its first $first_seconds s, to none" at-least 0.85
+    phase_ratios one loaded | goal_row "throughput with one snapshot $settling_seconds s later, to none" at-least 0.93
+    phase_ratios 'five, first seconds' 'one, first seconds' |
+        goal_row "throughput with five snapshots in the first $first_seconds s of the newest, to one in its own" at-least 0.97
+    phase_ratios five one | goal_row "throughput with five snapshots $settling_seconds s later, to one" at-least 0.97
+    phase_ratios 'durable, first seconds' 'loaded, first seconds' |
+        goal_row "throughput with one durable snapshot in its first $first_seconds s, to none" at-least 0.85
+    phase_ratios durable loaded | goal_row "throughput with one durable snapshot after that, to none" at-least 0.85
+    recorded 'space of five, to the oldest alone' | goal_row "space of five snapshots, to the oldest alone" at-most 1.05
+    recorded 'MB kept after DROP, TRUNCATE, VACUUM FULL' |
+        goal_row "MB kept after DROP, TRUNCATE and VACUUM FULL of three large tables" at-most 1
+    recorded 'seconds to the first answer' | goal_row "seconds from \`open\` to the first answer" at-most 1
+    recorded 'scan of the source, to that of the view' | goal_row "speed of a warm scan of the view, to the source's" at-least 0.7
+    recorded 'seconds of a revert, without those of a restart' |
+        goal_row "seconds of a revert of $(recorded 'pages of a revert' | median) pages, without those of a restart of the server" at-most 3
 }
 
 write_snapshots_page() {
@@ -87,8 +90,8 @@ write_snapshots_page() {
         echo "\`scripts/bench snapshots\` wrote this page: pgbench with 8 clients at scale $pgbench_scale and $few_files more tables, medians of $pairs rounds of $seconds s."
         echo "Ratios are of values of one round. Two runs of the same phase differ by $(printf '%.0f' "$(noise)") % within a round, in the median."
         echo
-        echo "| what | measured | goal | met |"
-        echo "|---|---:|---|---|"
+        echo "| what | measured | goal | met | each round, in order of size |"
+        echo "|---|---:|---|---|---|"
         snapshot_rows
         echo
         echo "A cluster of 3 GB in more than $few_files files, where the row says no other number:"

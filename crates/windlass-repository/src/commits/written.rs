@@ -5,9 +5,10 @@
 //!
 //! A log has every transaction, but it does not have what somebody wrote to the file past SQLite.
 //! So only stands of one watch count: while a watch lasts, nobody else was seen to write. The state
-//! must be of a moment within it. It is if it stands at a record of the watch behind one with
-//! another point: at that one's moment, the state's point was not there yet. Or it stands at a
-//! stand, and the file is proven to be the same.
+//! must be of a moment within it. It is if it was pinned after the first stand of the watch, and
+//! stands at a record behind one with another point. The order alone proves nothing: a stand is at
+//! the commit that the last look found, and later ones may have been there already. Or the state
+//! stands at a stand, and the file is proven to be the same.
 //!
 //! Invariant: when in doubt, the log says nothing.
 
@@ -69,7 +70,9 @@ struct Trail<'a> {
     state: &'a Standing,
     /// The watch of the last stand.
     watch: Option<u64>,
-    /// The watch has a record at another point, before the state.
+    /// When the file was looked at for the first stand of the watch, in nanoseconds since 1970.
+    begun_nanos: i64,
+    /// The watch has a record at another point, before the state, which was pinned within it.
     is_before: bool,
     /// The state was met, in this watch.
     is_behind: bool,
@@ -84,6 +87,7 @@ impl<'a> Trail<'a> {
         Self {
             state,
             watch: None,
+            begun_nanos: i64::MAX,
             is_before: false,
             is_behind: false,
             pages: Vec::new(),
@@ -102,7 +106,7 @@ impl<'a> Trail<'a> {
         }
         match self.state.point.salts != [0; 8] && point == self.state.point {
             true => self.is_behind = self.is_before,
-            false => self.is_before = true,
+            false => self.is_before = self.begun_nanos <= self.state.seen_nanos(),
         }
         if let (true, Record::Stand(_, about)) = (self.is_behind, record) {
             self.until = Some((standing_of(point, about), self.pages.len()));
@@ -113,6 +117,7 @@ impl<'a> Trail<'a> {
         if about.watch != self.watch {
             *self = Self::new(self.state);
             self.watch = about.watch;
+            self.begun_nanos = about.standing.seen_nanos();
         }
         let own = standing_of(point, about);
         let is_proven = own.proves_unchanged_since(self.state)
@@ -223,6 +228,20 @@ mod tests {
         assert_eq!(since(&standing(0, 999), &records), None);
         let all = Some((3, vec![1, 2, 3, 4]));
         assert_eq!(since(&standing(0, 100), &records), all);
+    }
+
+    /// The commit was there when the watch began, and was found behind that.
+    #[test]
+    fn a_state_that_was_pinned_before_the_watch_began_is_not_within_it() {
+        let watch = Some(1);
+        let records = [
+            stand(0, 500, watch),
+            commit(1),
+            commit(2),
+            stand(2, 600, watch),
+        ];
+        assert_eq!(since(&standing(1, 499), &records), None);
+        assert_eq!(since(&standing(1, 500), &records), Some((2, vec![2])));
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::error::SqliteError;
 use crate::facts::{DatabaseFacts, KIND};
 use crate::log_pages::LogPages;
 use crate::page_hashes::BaseHashes;
-use crate::standing::Standing;
+use crate::standing::{Standing, booted_nanos};
 use crate::written::{Written, parts};
 
 /// How much is read at once of what is checked.
@@ -70,6 +70,8 @@ impl ChainBase {
         let entry = files.find(|entry| entry.kind == FileKind::File);
         let entry = entry.ok_or("it holds no file")?;
         let facts = DatabaseFacts::of_set(&about.facts).ok();
+        let written = facts.as_ref();
+        let written = written.and_then(|facts| Written::since(facts, booted_nanos()));
         let hashes = facts.as_ref();
         let hashes = hashes.and_then(|facts| BaseHashes::of_set(facts, unlisted));
         Ok(Self {
@@ -77,7 +79,7 @@ impl ChainBase {
             ids: set.links().map(|set| set.set_id().to_string()).collect(),
             file: entry.file,
             bytes: entry.bytes,
-            written: facts.as_ref().and_then(Written::since).map(Box::new),
+            written: written.map(Box::new),
             content: content(entry.file).ok_or("its file cannot be read")?,
             hashes,
         })

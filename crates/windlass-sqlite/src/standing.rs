@@ -11,7 +11,10 @@
 //!    So the file is synced before its change time is noted: the kernel then notices the next
 //!    store. Not every file system does that, so only those count that are known to.
 //!
-//! The times of a clock that was set back prove nothing.
+//! The times of a clock that was set back prove nothing. Nor does a mark prove what was read since
+//! if the system was started again in between: SQLite makes the pages durable that it copies into
+//! the file, and not its change time (`fdatasync`). So a power cut may take the time back and leave
+//! the pages.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -160,6 +163,11 @@ impl Standing {
         self.file.seen_nanos
     }
 
+    /// Whether it was looked at since the system was started.
+    pub(crate) fn is_since(&self, booted_nanos: i64) -> bool {
+        self.file.seen_nanos >= booted_nanos
+    }
+
     /// How long a step of the clock is at most that gives the file its change time.
     pub fn step_nanos(&self) -> i64 {
         let is_coarse = self.file.changed.1 % 1_000_000 == 0;
@@ -236,6 +244,13 @@ fn is_at_rest(found: &Metadata) -> bool {
     age.is_ok_and(|age| Duration::try_from(age).is_ok_and(|age| age > TICK_MAX))
 }
 
+/// When the system was started, in nanoseconds since 1970, as its clock has it now.
+pub(crate) fn booted_nanos() -> i64 {
+    let since = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let seconds = since.tv_sec.saturating_mul(1_000_000_000);
+    now_nanos().saturating_sub(seconds.saturating_add(since.tv_nsec))
+}
+
 /// Now, in nanoseconds since 1970.
 pub(crate) fn now_nanos() -> i64 {
     windlass_media::fitted(Timestamp::now().as_nanosecond())
@@ -298,6 +313,17 @@ mod tests {
         change(&|after| after.file.changed = (1000, 6));
         // The clock was set back.
         change(&|after| after.file.seen_nanos = 1_999);
+    }
+
+    #[test]
+    fn what_was_looked_at_since_the_system_was_started_is_known() {
+        let booted = booted_nanos();
+        assert!(booted > 0 && booted < now_nanos());
+        let mut standing = standing();
+        for (seen_nanos, is_since) in [(booted - 1, false), (booted, true)] {
+            standing.file.seen_nanos = seen_nanos;
+            assert_eq!(standing.is_since(booted), is_since);
+        }
     }
 
     #[test]

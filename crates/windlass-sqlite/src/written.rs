@@ -34,9 +34,10 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// That of a set with these facts, if they say where it stands.
-    pub(crate) fn since(facts: &DatabaseFacts) -> Option<Self> {
-        let standing = facts.standing?;
+    /// That of a set with these facts, if they say where it stands, and if it was made since the
+    /// system was started: a power cut may take back the time of a write, and not the write.
+    pub(crate) fn since(facts: &DatabaseFacts, booted_nanos: i64) -> Option<Self> {
+        let standing = facts.standing.filter(|one| one.is_since(booted_nanos))?;
         Some(Self {
             is_in_file: facts.file_is_state || standing.has_empty_log(),
             standing,
@@ -188,6 +189,16 @@ mod tests {
         assert_eq!(found(&written, 1001), None);
         assert_eq!(found(&since(before, true), 1000), Some(vec![2, 5]));
         assert_eq!(found(&since(point, false), 1000), Some(vec![]));
+    }
+
+    #[test]
+    fn a_set_from_before_the_system_was_started_says_nothing() {
+        let (_, point) = log(7, &[3]);
+        let mut facts = DatabaseFacts::new(std::path::Path::new("/shop.db"), 4608, None);
+        assert!(Written::since(&facts, 0).is_none());
+        facts.standing = Some(standing(point, 1000));
+        assert!(Written::since(&facts, 1000).is_some());
+        assert!(Written::since(&facts, 1001).is_none());
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::{LogCapture, index_of};
 use crate::error::{IoContext, SqliteError};
 use crate::lock;
 use crate::shm::{WAL_INDEX_BYTES, WalIndex};
-use crate::standing::{LogPoint, Standing};
+use crate::standing::{LogPoint, Standing, booted_nanos};
 use crate::view::beside;
 use crate::wal::ReadAt;
 
@@ -77,7 +77,8 @@ impl Watch {
     ) -> Result<(), SqliteError> {
         self.is_kept(capture)?;
         let now = capture.standing_at(end.point)?;
-        self.number = number.filter(|_| now.proves_unchanged_since(end));
+        let is_kept = end.is_since(booted_nanos()) && now.proves_unchanged_since(end);
+        self.number = number.filter(|_| is_kept);
         Ok(())
     }
 

@@ -176,6 +176,8 @@ impl Capturing {
 
     /// Keeps the transactions since the last look, durably. Returns whether there were any.
     pub(crate) fn look(&mut self, cancel: &Cancel) -> Result<bool, OperationError> {
+        // What somebody wrote since the last look must not hide behind what this one copies.
+        self.watch.look_under_pin(&self.capture)?;
         let (log, captured, watch) = (&mut self.log, &mut self.captured, &mut self.watch);
         let before = captured.commits;
         let mut stand_nanos = self.stand_nanos;

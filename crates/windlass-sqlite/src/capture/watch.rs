@@ -8,7 +8,8 @@
 //! if the file has changed and the index says that nothing was copied, somebody else wrote to it.
 //!
 //! It does not notice what somebody else writes between two looks in which SQLite copies, too.
-//! SQLite forbids such writes while anybody has the database open.
+//! SQLite forbids such writes while anybody has the database open. There are looks around whatever
+//! moves the pin and copies: as long as one pin is held, a log that begins again copied nothing.
 //!
 //! Invariant: where one number stands twice in a log, nobody else was seen to write in between.
 //! A number is given to a mark of the file only if nobody did between the looks around it.
@@ -75,7 +76,7 @@ impl Watch {
         end: &Standing,
         number: Option<u64>,
     ) -> Result<(), SqliteError> {
-        self.is_kept(capture)?;
+        self.is_kept(capture, may_have_copied)?;
         let now = capture.standing_at(end.point)?;
         let is_kept = end.is_since(booted_nanos()) && now.proves_unchanged_since(end);
         self.number = number.filter(|_| is_kept);
@@ -89,7 +90,15 @@ impl Watch {
 
     /// Looks at the file. The watch ends if somebody wrote to it.
     pub fn look(&mut self, capture: &LogCapture) -> Result<(), SqliteError> {
-        if !self.is_kept(capture)? {
+        if !self.is_kept(capture, may_have_copied)? {
+            self.number = None;
+        }
+        Ok(())
+    }
+
+    /// The same, if the pin was not moved since the last look.
+    pub fn look_under_pin(&mut self, capture: &LogCapture) -> Result<(), SqliteError> {
+        if !self.is_kept(capture, has_copied_under_pin)? {
             self.number = None;
         }
         Ok(())
@@ -112,17 +121,21 @@ impl Watch {
     }
 
     /// Whether nobody but SQLite can be seen to have written to the file since the last look.
-    fn is_kept(&mut self, capture: &LogCapture) -> Result<bool, SqliteError> {
+    /// `has_copied` says whether it may have written, by what its index said then and says now.
+    fn is_kept(
+        &mut self,
+        capture: &LogCapture,
+        has_copied: impl Fn(&Copied, &Copied) -> bool,
+    ) -> Result<bool, SqliteError> {
         let copied = capture.copied()?;
         let is_copying = copied.attempted > copied.backfilled && capture.is_copied_by_another()?;
         let path = &capture.database.path;
         let found = capture.database.file.metadata().during("inspect", path)?;
         let file = FileLook::of(&found);
         let now = capture.copied()?;
-        let is_kept = self
-            .seen
-            .as_ref()
-            .is_none_or(|before| before.file == file || before.copied != now || before.is_copying);
+        let is_kept = self.seen.as_ref().is_none_or(|before| {
+            before.file == file || before.is_copying || has_copied(&before.copied, &now)
+        });
         self.seen = Some(Seen {
             copied,
             file,
@@ -130,6 +143,17 @@ impl Watch {
         });
         Ok(is_kept)
     }
+}
+
+/// Whether SQLite may have copied something in between.
+fn may_have_copied(before: &Copied, now: &Copied) -> bool {
+    before != now
+}
+
+/// The same, if one pin was held all the time. If the log began again, the pin holds mark 0, and
+/// then nothing is copied.
+fn has_copied_under_pin(before: &Copied, now: &Copied) -> bool {
+    before.salts == now.salts && before != now
 }
 
 impl LogCapture {

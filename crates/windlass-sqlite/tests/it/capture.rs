@@ -455,6 +455,33 @@ fn a_watch_outlasts_what_sqlite_writes_and_ends_with_what_somebody_else_does() {
     shell.close();
 }
 
+/// The pin holds mark 0, so nothing is copied. The salts are other ones all the same.
+#[test]
+fn a_log_that_begins_again_under_a_pin_explains_no_write_to_the_file() {
+    let mut copying = Copying::new();
+    let mut shell = copying.ledger.shell();
+    let mut watch = Watch::default();
+    let point = copying.capture.point();
+    let number = watch.standing_at(&copying.capture, point).unwrap().1;
+    assert!(number.is_some());
+    copying.transaction(&mut shell, 1);
+    watch.look_under_pin(&copying.capture).unwrap();
+    assert_eq!(watch.number(), number);
+    copying.assert_has(1);
+    copying.look().unwrap();
+    let checkpoint = "PRAGMA wal_checkpoint(PASSIVE);";
+    shell.run(checkpoint);
+    watch.look(&copying.capture).unwrap();
+    copying.look().unwrap();
+    watch.look(&copying.capture).unwrap();
+    assert_eq!(watch.number(), number);
+    touch(&copying.ledger.path);
+    copying.transaction(&mut shell, 2);
+    watch.look_under_pin(&copying.capture).unwrap();
+    assert_eq!(watch.number(), None);
+    shell.close();
+}
+
 #[test]
 fn a_database_in_rollback_mode_has_no_log() {
     let room = Room::new();

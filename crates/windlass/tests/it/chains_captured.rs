@@ -2,9 +2,10 @@
 //! log says was written is read, and nothing else. If anybody else may have written to the file,
 //! everything is.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
-use std::process::Command;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use windlass_testkit::sqlite::Shell;
@@ -179,4 +180,79 @@ fn a_file_that_somebody_else_touched_is_read() {
     link_by_log(&receiving, id(&after), 27);
     assert_eq!(link(&receiving, id(&before), 27).0, "pages");
     receiving.stop();
+}
+
+/// Starts a receiver that looks when a checkpoint waits for it, and otherwise not in an hour.
+fn start_patient(receiving: &mut Receiving) {
+    let (database, sets) = receiving.place.ends();
+    std::fs::create_dir_all(receiving.place.path("sets/log")).unwrap();
+    let mut command = command();
+    command.args(["receive", &database, "--to", &sets, "--interval", "3600s"]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    lines.read_line(&mut String::new()).unwrap();
+    std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+    receiving.child = Some(child);
+    until_it_waits(receiving);
+}
+
+/// Waits until the receiver has ended its look: no look gives way so often as it does while it
+/// waits for the next one.
+fn until_it_waits(receiving: &Receiving) {
+    let id = receiving.child.as_ref().unwrap().id();
+    let gave_way = || -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+        let mut lines = status.lines();
+        let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count.unwrap().trim().parse().unwrap()
+    };
+    let before = gave_way();
+    while gave_way() < before + 100 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Waits until a write to the file must show in its time of change.
+fn until_at_rest(receiving: &Receiving) {
+    let age = || {
+        let found = std::fs::metadata(&receiving.place.ledger.path).unwrap();
+        let changed = Duration::from_secs(found.ctime().try_into().unwrap());
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + changed);
+        since.unwrap_or_default()
+    };
+    while age() <= Duration::from_millis(3100) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Commits, and copies all of the log into the file with a checkpoint that waits for the receiver:
+/// it looks, and has received the transaction then.
+fn commit_and_wake(receiving: &Receiving, shell: &mut Shell, number: u64) {
+    shell.run(&receiving.place.ledger.transaction(number));
+    let lines = shell.run("PRAGMA wal_checkpoint(RESTART);");
+    assert!(lines[0].starts_with("0|"), "{lines:?}");
+    until_it_waits(receiving);
+}
+
+/// The look that finds the file touched would find the log begun again and copied, too.
+#[test]
+fn what_somebody_wrote_between_two_looks_does_not_hide_behind_a_checkpoint_of_the_second_one() {
+    let (mut receiving, mut shell) = receiving();
+    if !is_known(&receiving) {
+        return;
+    }
+    until_at_rest(&receiving);
+    start_patient(&mut receiving);
+    let before = full(&receiving);
+    touch(&receiving);
+    for number in [21, 22] {
+        commit_and_wake(&receiving, &mut shell, number);
+    }
+    let after = full(&receiving);
+    commit_and_wake(&receiving, &mut shell, 23);
+    until_at_rest(&receiving);
+    receiving.stop();
+    assert_eq!(link(&receiving, id(&after), 23).0, "log");
+    assert_eq!(link(&receiving, id(&before), 23).0, "pages");
 }

@@ -37,7 +37,7 @@ pub use create::{CreateOutcome, CreateRequest, SnapshotWarning, create, method_o
 pub(crate) use enable::find as find_library;
 pub use enable::{EnableRequest, Enabled, LIBRARY, disable, enable};
 pub use image::SnapshotImage;
-pub use listed::{Listed, Listing, list};
+pub use listed::{Listed, ListedUndo, Listing, list};
 pub(crate) use named::find as find_named;
 pub use rotate::{RotateOutcome, rotate};
 pub use subject::Subject;

@@ -111,13 +111,39 @@ fn looked_at(entry: Entry, place: &Place) -> Entry {
     }
 }
 
+/// The line of a state that a revert or an undo overwrote.
+#[derive(Debug)]
+pub struct ListedUndo {
+    /// The state.
+    pub undo: Undo,
+    /// Why it cannot be read, if something is wrong with it: one look for the line, what is said of
+    /// it, and how the list ends. It may be gone with the next.
+    pub fault: Option<SnapshotError>,
+}
+
+impl ListedUndo {
+    fn new(undo: Undo) -> Self {
+        let fault = undo.fault();
+        Self { undo, fault }
+    }
+
+    /// How a list ends that has this line.
+    pub fn ending(&self) -> Ending {
+        match &self.fault {
+            None => Ending::Done,
+            Some(fault) if fault.is_damage() => Ending::Damage,
+            Some(_) => Ending::Warnings,
+        }
+    }
+}
+
 /// What a database can go back to.
 #[derive(Debug)]
 pub struct Listing {
     /// Its snapshots, the oldest first.
     pub snapshots: Vec<Listed>,
     /// The states that reverts and undos overwrote, the oldest first.
-    pub undo: Vec<Undo>,
+    pub undo: Vec<ListedUndo>,
     /// PostgreSQL: snapshots that the server still has, and whose directories are not there.
     pub missed: Orphans,
     /// Why there may be more: what could not be looked at.
@@ -131,11 +157,7 @@ impl Listing {
             true => Ending::Warnings,
             false => Ending::Done,
         };
-        let faults = self.undo.iter().filter_map(Undo::fault);
-        let of_undo = faults.map(|fault| match fault.is_damage() {
-            true => Ending::Damage,
-            false => Ending::Warnings,
-        });
+        let of_undo = self.undo.iter().map(ListedUndo::ending);
         let endings = self.snapshots.iter().map(Listed::ending).chain(of_undo);
         endings.fold(missed, worse)
     }
@@ -170,6 +192,7 @@ pub fn list(caller: &Caller, of: &SnapshotsOf) -> Result<Listing, OperationError
         Orphans::default()
     });
     unseen.dedup();
+    let undo = windlass_snapshot::undo_states(&place)?.into_iter();
     Ok(Listing {
         missed,
         unseen,
@@ -177,6 +200,6 @@ pub fn list(caller: &Caller, of: &SnapshotsOf) -> Result<Listing, OperationError
             .into_iter()
             .map(|entry| Listed::new(entry, &place))
             .collect(),
-        undo: windlass_snapshot::undo_states(&place)?,
+        undo: undo.map(ListedUndo::new).collect(),
     })
 }

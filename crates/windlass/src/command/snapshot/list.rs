@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use windlass_engine::media::fitted;
 use windlass_engine::{show_size, to_json};
 use windlass_operations::snapshots::{
-    self, Entry, HookState, Listed, Listing, Orphans, SnapshotError, State, Survives, Undo,
-    is_limit,
+    self, Entry, HookState, Listed, ListedUndo, Listing, Orphans, SnapshotError, State, Survives,
+    UndoNumber, is_limit,
 };
 
 use crate::cli::{Global, SnapshotList};
@@ -81,15 +81,23 @@ fn show(found: &Listing) {
             output::note(&format!("hint: {hint}"));
         }
     }
-    for undo in &found.undo {
-        if let Some(fault) = undo.fault() {
-            let number = undo.number;
+    for listed in &found.undo {
+        if let Some(fault) = &listed.fault {
             output::note(&format!("error: {fault}"));
-            output::note(&format!(
-                "hint: The state cannot be brought back. Remove it: windlass snapshot drop \
-                 DATABASE {number}"
-            ));
+            if let Some(hint) = hint_of_undo(fault, listed.undo.number) {
+                output::note(&format!("hint: {hint}"));
+            }
         }
+    }
+}
+
+/// What to do about a state that cannot be read. One that is not damaged may be read tomorrow.
+fn hint_of_undo(fault: &SnapshotError, number: UndoNumber) -> Option<String> {
+    match fault.is_damage() {
+        true => Some(format!(
+            "The state cannot be brought back. Remove it: windlass snapshot drop DATABASE {number}"
+        )),
+        false => hints::snapshot(fault),
     }
 }
 
@@ -160,7 +168,8 @@ fn grown(state: &HookState) -> String {
 }
 
 /// The line of a state that a revert or an undo overwrote.
-fn row_of_undo(undo: &Undo) -> Row {
+fn row_of_undo(listed: &ListedUndo) -> Row {
+    let undo = &listed.undo;
     let none = || "-".to_owned();
     let (moment, age) = match &undo.record {
         Some(record) => times_of(&record.at),
@@ -176,16 +185,17 @@ fn row_of_undo(undo: &Undo) -> Row {
         none(),
         none(),
         survives(undo.snapshot.record().survives).to_owned(),
-        state_of_undo(undo),
+        state_of_undo(listed),
     ]
 }
 
 /// What it is, and whether it can be brought back.
-fn state_of_undo(undo: &Undo) -> String {
+fn state_of_undo(listed: &ListedUndo) -> String {
+    let undo = &listed.undo;
     let snapshot = undo.snapshot.record();
     match (&undo.record, &snapshot.state) {
         (None, _) => "cannot be read".to_owned(),
-        _ if undo.fault().is_some() => "cannot be read".to_owned(),
+        _ if listed.fault.is_some() => "cannot be read".to_owned(),
         (_, State::Lost { .. }) => format!("lost with {}", snapshot.name),
         (Some(record), State::Kept) => {
             format!("before the {} with {}", record.by, snapshot.name)
@@ -193,7 +203,8 @@ fn state_of_undo(undo: &Undo) -> String {
     }
 }
 
-fn document_of_undo(undo: &Undo) -> Value {
+fn document_of_undo(listed: &ListedUndo) -> Value {
+    let ListedUndo { undo, fault } = listed;
     let snapshot = undo.snapshot.record();
     let mut document = match &undo.record {
         Some(record) => to_json(record),
@@ -201,8 +212,7 @@ fn document_of_undo(undo: &Undo) -> Value {
     };
     document["name"] = undo.number.to_string().into();
     document["snapshot"] = snapshot.name.clone().into();
-    let fault = undo.fault();
-    document["state"] = match (&undo.record, &fault) {
+    document["state"] = match (&undo.record, fault) {
         (Some(_), None) => to_json(&snapshot.state),
         _ => "cannot be read".into(),
     };
@@ -278,4 +288,35 @@ fn document(listed: &Listed) -> Value {
         document["error"] = fault.to_string().into();
     }
     document
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    /// A disk that does not answer now has the state all the same.
+    #[test]
+    fn nobody_is_told_to_remove_a_state_that_is_not_damaged() {
+        let path = || "/srv/s1/before.3/undo".into();
+        let damaged = SnapshotError::Damaged {
+            path: path(),
+            what: "it is too short",
+        };
+        let hint = hint_of_undo(&damaged, UndoNumber(3)).unwrap();
+        assert!(hint.contains("snapshot drop DATABASE undo:3"), "{hint}");
+        for kind in [
+            ErrorKind::PermissionDenied,
+            ErrorKind::StaleNetworkFileHandle,
+        ] {
+            let unread = SnapshotError::Io {
+                action: "open",
+                path: path(),
+                source: kind.into(),
+            };
+            let hint = hint_of_undo(&unread, UndoNumber(3)).unwrap_or_default();
+            assert!(!hint.contains("drop"), "{kind}: {hint}");
+        }
+    }
 }

@@ -117,15 +117,15 @@ pub fn plan_revert(caller: &Caller, of: &SnapshotsOf) -> Result<BackPlan, Operat
 }
 
 /// Plans to bring back a state that a revert or an undo overwrote: the one with this name, or the
-/// newest that a revert did. Whoever names none and finds an undo that was cut off means that one:
-/// a next one would lead one state too far.
+/// newest that a revert did. Whoever finds an undo that was cut off, and names none or the state
+/// that it brought back, means that one: a next one would lead one state too far.
 pub fn plan_undo(
     caller: &Caller,
     of: &SnapshotsOf,
     state: Option<&str>,
 ) -> Result<Undoing, OperationError> {
     let opened = open(caller, of)?;
-    if state.is_none() && opened.has_finished_undo() {
+    if opened.has_finished_undo() && is_brought_back(state, &opened.place)? {
         let cluster = opened.what.cluster();
         return Ok(Undoing::Finished {
             start_command: cluster.and_then(start_if_stopped),
@@ -143,6 +143,18 @@ pub fn plan_undo(
     let record = undo.known()?;
     let plan = BackPlan::new(opened, undo.snapshot, Some((undo.number, record)))?;
     Ok(Undoing::Planned(Box::new(plan)))
+}
+
+/// Whether the undo that was just finished is the one that brings back what this word names, if it
+/// names something. That state is gone, and the one that was overwritten for it says which it was.
+fn is_brought_back(state: Option<&str>, place: &Place) -> Result<bool, OperationError> {
+    let Some(name) = state else {
+        return Ok(true);
+    };
+    let UndoNumber(wanted) = state_named(name, place)?;
+    let newest = undo_states(place)?.pop();
+    let brought_back = newest.and_then(|undo| undo.record?.brings_back);
+    Ok(brought_back == Some(wanted))
 }
 
 /// The state that a word names: `undo:3`, or its number alone.

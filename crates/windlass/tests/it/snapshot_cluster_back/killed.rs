@@ -194,9 +194,10 @@ fn a_killed_undo_of_a_cluster_is_finished_or_undone() {
     assert_eq!(subject.rows(), before);
 }
 
-/// Whoever types a killed undo again wants its end, and not the state before that.
+/// Whoever types a killed undo again wants its end, and not the state before that, nor an error
+/// because the state that he names was brought back.
 #[test]
-fn an_undo_without_a_name_that_finishes_a_killed_one_undoes_no_more() {
+fn an_undo_that_finishes_the_same_one_that_was_killed_undoes_no_more() {
     let mut subject = Subject::new(None, false);
     let (conninfo, data) = (subject.cluster.conninfo(), subject.data());
     subject.windlass(&["snapshot", "create", &conninfo, "then", "--method", "copy"]);
@@ -212,10 +213,14 @@ fn an_undo_without_a_name_that_finishes_a_killed_one_undoes_no_more() {
     subject.cluster.stop("fast");
     subject.windlass(&revert);
     for is_json in [false, true] {
+        let name = newest_state(&subject);
         // pg_control is that of the state, and the server recovers.
         subject.kill_at("wait4:when=4", &undo);
-        let more: &[&str] = if is_json { &["--json"] } else { &[] };
-        let said = settled_by(&subject.scratch, &[&undo[..], more].concat());
+        let more = match is_json {
+            true => vec![name.as_str(), "--json"],
+            false => Vec::new(),
+        };
+        let said = settled_by(&subject.scratch, &[&undo[..], &more[..]].concat());
         let end = if is_json {
             "\"finished\":true"
         } else {
@@ -227,6 +232,14 @@ fn an_undo_without_a_name_that_finishes_a_killed_one_undoes_no_more() {
         subject.cluster.stop("fast");
         subject.windlass(&revert);
     }
+}
+
+/// The name of the newest state that was overwritten.
+fn newest_state(subject: &Subject) -> String {
+    let listed = subject.windlass(&["snapshot", "list", &subject.data(), "--json"]);
+    let listed: serde_json::Value = serde_json::from_str(listed.trim()).unwrap();
+    let newest = listed["undo"].as_array().unwrap().last().unwrap();
+    newest["name"].as_str().unwrap().to_owned()
 }
 
 /// The snapshot keeps what the revert overwrites. If it is on a disk that is not mounted, nobody

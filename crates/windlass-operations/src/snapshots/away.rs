@@ -21,13 +21,14 @@ pub(super) fn warning(place: &Place, into: Option<&Path>) -> Option<(String, Str
     };
     let away: Vec<_> = all.iter().filter(is_away).map(Entry::name).collect();
     let (first, count) = (away.first()?, away.len());
-    let (are, those) = match count {
-        1 => ("is", "that"),
-        _ => ("are", "those"),
+    let (are, those, it) = match count {
+        1 => ("is", "that", "it"),
+        _ => ("are", "those", "them"),
     };
     let text = format!(
         "{} of this database {are} not in {}, where {those} should be ({first}): if a disk is not \
-         mounted there, the new one is not on it",
+         mounted there, the new one is not on it; if somebody removed {it}, drop {it}, or each \
+         new one says so again",
         counted(count as u64, "earlier snapshot"),
         into.display()
     );

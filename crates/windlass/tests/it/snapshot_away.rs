@@ -54,12 +54,29 @@ fn a_new_snapshot_in_the_place_of_a_disk_that_is_not_mounted_is_a_warning() {
     assert_eq!(made["warnings"][0]["name"], "snapshots-away", "{made}");
     let said = made["warnings"][0]["text"].as_str().unwrap();
     assert!(said.contains("2 earlier snapshots"), "{said}");
+    assert!(said.contains("somebody removed them, drop them"), "{said}");
     let made = away.create(3, "one");
     assert_eq!(made["warnings"][0]["name"], "snapshots-away", "{made}");
     // Nothing is missing in another directory.
     let other = away.0.arg("other");
     away.snapshot(0, "create", &["two", "--to", &other]);
     away.snapshot(0, "create", &["three"]);
+}
+
+/// Else a rotation would end with 3 for ever.
+#[test]
+fn a_snapshot_that_somebody_removed_is_a_warning_until_it_is_dropped() {
+    let away = Away::new();
+    for name in ["one", "two"] {
+        away.create(0, name);
+    }
+    std::fs::remove_dir_all(away.0.path("disk/one")).unwrap();
+    let made = away.create(3, "three");
+    let said = made["warnings"][0]["text"].as_str().unwrap();
+    assert!(said.contains("1 earlier snapshot of"), "{said}");
+    assert!(said.contains("somebody removed it, drop it"), "{said}");
+    away.snapshot(3, "drop", &["one"]);
+    away.create(0, "four");
 }
 
 #[test]

@@ -124,7 +124,9 @@ pub(crate) fn take_out_missing(data: &Path, home: &Path) -> Result<(), HookError
         return Ok(());
     };
     let locked = control.lock()?;
-    if !without_directory(&locked, home, &mut Orphans::default())? {
+    let is_clear = without_directory(&locked, home, &mut Orphans::default())?;
+    // What was removed may have been by another method. Then the server has none more for it.
+    if !is_clear && unnamed::count(data)? < unseen(&locked, home)? {
         unnamed::add(data)?;
     }
     finish(&locked, data)
@@ -251,13 +253,36 @@ fn sight(control: &Control, count: usize, homes: &Homes) -> Result<Sight, HookEr
         let Ok(document) = Document::read(&directory) else {
             return Ok(Sight::Unclear);
         };
-        let is_of_this = |it: &Document| match &it.durable {
-            Some(durable) => durable.is_in(control.memory(), it.number),
-            None => it.boot == boot && it.control_inode == inode,
-        };
+        let is_of_this = |it: &Document| is_of(it, control, (boot.as_str(), inode));
         numbers.extend(document.filter(is_of_this).map(|it| it.number));
     }
     Ok(Sight::Numbers(numbers))
+}
+
+/// How many snapshots of the server have no directory that can be read now.
+fn unseen(locked: &Locked<'_>, home: &Path) -> Result<usize, HookError> {
+    let control = locked.control();
+    let (boot, inode) = (boot()?, control.inode()?);
+    let mut seen = BTreeSet::new();
+    for home in &Homes::of(control.data(), home)?.there {
+        let entries = std::fs::read_dir(home).into_iter().flatten().flatten();
+        let documents = entries.filter_map(|entry| {
+            let content = entry.path().join(CONTENT);
+            Document::read(&content).ok().flatten()
+        });
+        let of_this = documents.filter(|it| is_of(it, control, (boot.as_str(), inode)));
+        seen.extend(of_this.map(|it| it.number));
+    }
+    let unseen = locked.snapshots().filter(|it| !seen.contains(&it.number()));
+    Ok(unseen.count())
+}
+
+/// Whether a document is of a snapshot of this memory.
+fn is_of(document: &Document, control: &Control, (boot, inode): (&str, u64)) -> bool {
+    match &document.durable {
+        Some(durable) => durable.is_in(control.memory(), document.number),
+        None => document.boot == boot && document.control_inode == inode,
+    }
 }
 
 /// The directories of snapshots by the hook. `None` if an entry leads nowhere.

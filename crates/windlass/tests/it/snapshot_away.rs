@@ -176,3 +176,31 @@ fn a_damaged_snapshot_that_is_dropped_while_a_disk_is_away_is_not_called_removed
         source.snapshot(0, "drop", &[name]);
     }
 }
+
+/// Of the server's snapshots none was dropped, so none that goes later may be kept quiet.
+#[test]
+fn a_copy_that_is_dropped_while_its_disk_is_away_hides_no_snapshot_that_somebody_removes() {
+    let source = Orphaned::new();
+    let (disk, unmounted) = (
+        source.scratch.path().join("disk"),
+        source.scratch.path().join("unmounted"),
+    );
+    std::fs::create_dir(&disk).unwrap();
+    give_to_servers(&disk);
+    let to = disk.display().to_string();
+    for name in ["far", "further"] {
+        source.snapshot(0, "create", &[name, "--method", "copy", "--to", &to]);
+    }
+    source.create(0, "one");
+    std::fs::rename(&disk, &unmounted).unwrap();
+    source.snapshot(3, "drop", &["far"]);
+    std::fs::rename(&unmounted, &disk).unwrap();
+    std::fs::remove_dir_all(source.home().join("one")).unwrap();
+    let listed = source.snapshot(3, "list", &[]);
+    assert!(listed.contains("1 snapshot is gone"), "{listed}");
+    let made = source.create(3, "two");
+    assert!(made.contains("(snapshots-removed)"), "{made}");
+    for name in ["further", "two"] {
+        source.snapshot(0, "drop", &[name]);
+    }
+}

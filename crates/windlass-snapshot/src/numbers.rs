@@ -53,6 +53,15 @@ pub(crate) fn note(home: &Path, newest: u32) -> Result<(), SnapshotError> {
     }
 }
 
+/// Notes the number of a state that is about to go, unless it is noted. States that an older
+/// version of Windlass kept are not. Nobody is kept from removing one because the disk is full: the
+/// number may be given again then. The place must be locked.
+pub(crate) fn note_gone(home: &Path, number: u32) {
+    if noted(home).is_some_and(|newest| newest < number) {
+        note(home, number).unwrap_or_default();
+    }
+}
+
 /// Notes in a place what is noted in another one that goes. Both must be locked.
 pub(crate) fn carry(from: &Path, to: &Path) -> Result<(), SnapshotError> {
     let carried = noted(from).unwrap_or_else(beyond_all);

@@ -179,7 +179,9 @@ fn names(states: &[Undo]) -> Vec<String> {
 /// Removes a state.
 pub fn remove_undo(place: &Place, number: UndoNumber) -> Result<(), SnapshotError> {
     let _alone = place.lock()?;
-    find_undo(place, number)?.state.discard()
+    let found = find_undo(place, number)?;
+    numbers::note_gone(place.home(), number.0);
+    found.state.discard()
 }
 
 /// The states that go when one more is kept for the state that is brought back, if one is.

@@ -13,6 +13,8 @@ use crate::directory::{self, Locked};
 use crate::error::{Doing, SnapshotError};
 use crate::hook;
 use crate::name::SnapshotName;
+use crate::numbers;
+use crate::overwritten::UndoState;
 use crate::undo::PENDING_STATE;
 
 impl Place {
@@ -100,6 +102,7 @@ impl Place {
     ) -> Result<(), SnapshotError> {
         // Once it has begun, the original may be out of sight.
         let is_copy = directory.ends_as_copy() || today.is_copy(directory.path());
+        self.note_states(directory.path());
         directory.unmake(is_copy, has_lost_record(directory.path()))?;
         if is_copy {
             directory.leave_original()?;
@@ -118,6 +121,15 @@ impl Place {
             today.take_out_missing();
         }
         Ok(())
+    }
+
+    /// Notes the newest number of the states that go with a snapshot. What cannot be listed has none
+    /// that anybody was shown.
+    fn note_states(&self, directory: &Path) {
+        let states = UndoState::list(directory).unwrap_or_default();
+        if let Some(newest) = states.last() {
+            numbers::note_gone(&self.home, newest.number().0);
+        }
     }
 
     /// Takes out of the server what has no entry any more.

@@ -100,6 +100,24 @@ fn no_number_is_given_twice_after_the_newest_states_were_removed() {
     assert!(!fixture.place.home().exists());
 }
 
+/// Older versions of Windlass noted a number only while a snapshot was elsewhere.
+#[test]
+fn no_number_is_given_twice_after_states_of_an_older_version_were_removed() {
+    let fixture = Fixture::new();
+    for name in ["one", "two"] {
+        fixture.snapshot(name, State::Kept);
+    }
+    let forget = || std::fs::remove_file(fixture.path(".undo-newest")).unwrap();
+    assert_eq!(["one", "two"].map(|name| fixture.keep(name)), [1, 2]);
+    forget();
+    remove_undo(&fixture.place, UndoNumber(2)).unwrap();
+    assert_eq!(fixture.keep("two"), 3);
+    forget();
+    let name = crate::SnapshotName::parse("two").unwrap();
+    fixture.place.remove(&name, &mut |_| {}).unwrap();
+    assert_eq!(fixture.keep("one"), 4);
+}
+
 /// A place before that is left hands its number on.
 #[test]
 fn no_number_is_given_twice_after_a_place_before_was_left() {

@@ -13,6 +13,8 @@
 
 mod hidden;
 
+use std::io::ErrorKind;
+
 use jiff::Timestamp;
 
 use crate::error::{Older, SnapshotError};
@@ -89,7 +91,7 @@ impl Undo {
 pub fn undo_states(place: &Place) -> Result<Vec<Undo>, SnapshotError> {
     let mut found = Vec::new();
     for snapshot in snapshots(place)? {
-        for state in UndoState::list(snapshot.path())? {
+        for state in states_over(&snapshot)? {
             let record = match state.record() {
                 // A process was killed while it removed this one.
                 Ok(None) => continue,
@@ -107,6 +109,17 @@ pub fn undo_states(place: &Place) -> Result<Vec<Undo>, SnapshotError> {
     let at = |undo: &Undo| undo.record.as_ref()?.at.parse::<Timestamp>().ok();
     found.sort_by_key(|undo| (undo.number, at(undo)));
     Ok(found)
+}
+
+/// The states in the directory of a snapshot. One that was dropped since it was listed has none: to
+/// read what all snapshots are may take a while, and a rotation drops some meanwhile.
+fn states_over(snapshot: &Snapshot) -> Result<Vec<UndoState>, SnapshotError> {
+    match UndoState::list(snapshot.path()) {
+        Err(SnapshotError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            Ok(Vec::new())
+        }
+        states => states,
+    }
 }
 
 /// The state with this number.

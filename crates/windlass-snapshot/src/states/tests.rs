@@ -100,6 +100,19 @@ fn no_number_is_given_twice_after_the_newest_states_were_removed() {
     assert!(!fixture.place.home().exists());
 }
 
+/// Whoever lists the snapshots meanwhile would see an error.
+#[test]
+fn a_snapshot_that_was_dropped_since_it_was_listed_has_no_states() {
+    let fixture = Fixture::new();
+    fixture.snapshot("one", State::Kept);
+    fixture.keep("one");
+    let name = crate::SnapshotName::parse("one").unwrap();
+    let snapshot = fixture.place.find(&name).unwrap();
+    assert_eq!(states_over(&snapshot).unwrap().len(), 1);
+    fixture.place.remove(&name, &mut |_| {}).unwrap();
+    assert!(states_over(&snapshot).unwrap().is_empty());
+}
+
 /// Older versions of Windlass noted a number only while a snapshot was elsewhere.
 #[test]
 fn no_number_is_given_twice_after_states_of_an_older_version_were_removed() {

@@ -24,7 +24,7 @@ use crate::place::{Entry, Place};
 use crate::record::State;
 use crate::snapshot::Snapshot;
 use crate::undo::{BY_REVERT, UndoRecord};
-use hidden::hidden_states;
+use hidden::{hidden_states, newest_away};
 
 /// So many states are kept of a database, the newest ones that can be brought back.
 pub const STATES_KEPT: usize = 3;
@@ -139,15 +139,17 @@ pub fn find_undo(place: &Place, number: UndoNumber) -> Result<Undo, SnapshotErro
 }
 
 /// The newest state that a revert overwrote and that was not brought back since. If it cannot be
-/// brought back, an older one is another state of the whole database than the caller expects, so
-/// this only names that.
+/// brought back, or may be on a disk that is not there, an older one is another state of the whole
+/// database than the caller expects, so this only names that.
 pub fn newest_undo(place: &Place) -> Result<Undo, SnapshotError> {
     let all = undo_states(place)?;
     let known = names(&all);
+    let away = newest_away(place, all.last().map(|undo| undo.number))?;
     let mut by_reverts = all;
     by_reverts.retain(Undo::is_by_revert);
     let newest_seen = by_reverts.last().map(|undo| undo.number);
-    if let Some(hidden) = hidden_states(place)?.pop()
+    let hidden = away.into_iter().chain(hidden_states(place)?);
+    if let Some(hidden) = hidden.max_by_key(|hidden| hidden.number)
         && newest_seen.is_none_or(|seen| seen < hidden.number)
     {
         return Err(SnapshotError::NewestLost {

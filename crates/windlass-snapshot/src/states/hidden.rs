@@ -1,12 +1,13 @@
-//! States over snapshots that cannot be read. Nobody can bring them back now, and nobody may take
-//! an older state for the newest one because of that.
+//! States over snapshots that cannot be read, or whose disk is not there. Nobody can bring them back
+//! now, and nobody may take an older state for the newest one because of that.
 
 use crate::error::SnapshotError;
+use crate::numbers;
 use crate::overwritten::{UndoNumber, UndoState};
 use crate::place::{Entry, Place};
 use crate::undo::BY_REVERT;
 
-/// The newest state over a snapshot that cannot be read.
+/// The newest state over a snapshot that cannot be read, or is not there.
 pub(super) struct Hidden {
     pub(super) number: UndoNumber,
     /// Why the snapshot cannot be read.
@@ -40,4 +41,28 @@ pub(super) fn hidden_states(place: &Place) -> Result<Vec<Hidden>, SnapshotError>
     }
     found.sort_by_key(|hidden| hidden.number);
     Ok(found)
+}
+
+/// The newest state that has been, if a snapshot is not there that may have it: its number is
+/// noted, and greater than those of all states that are seen.
+pub(super) fn newest_away(
+    place: &Place,
+    seen: Option<UndoNumber>,
+) -> Result<Option<Hidden>, SnapshotError> {
+    let newest = place.homes().filter_map(numbers::noted).max().unwrap_or(0);
+    if seen.map_or(0, |UndoNumber(seen)| seen) >= newest {
+        return Ok(None);
+    }
+    let mut entries = place.list()?.into_iter();
+    let away = entries.find_map(|entry| match entry {
+        Entry::Missing { name, path } => Some(SnapshotError::Missing {
+            name: name.to_string(),
+            path,
+        }),
+        _ => None,
+    });
+    Ok(away.map(|error| Hidden {
+        number: UndoNumber(newest),
+        error,
+    }))
 }

@@ -100,6 +100,36 @@ fn no_number_is_given_twice_after_the_newest_states_were_removed() {
     assert!(!fixture.place.home().exists());
 }
 
+/// An older state is another one of the whole database.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
+fn no_older_state_is_taken_for_the_newest_while_its_disk_is_not_mounted() {
+    let fixture = Fixture::new();
+    let at = |name: &str| fixture.directory.path().join(name);
+    let (disk, unmounted) = (at("disk"), at("unmounted"));
+    std::fs::create_dir(&disk).unwrap();
+    fixture.snapshot("here", State::Kept);
+    fixture.snapshot_at(&disk.join("far"), "far", State::Kept);
+    std::os::unix::fs::symlink(disk.join("far"), fixture.path("far")).unwrap();
+    let newest = || newest_undo(&fixture.place).map(|undo| undo.number.0);
+    assert_eq!(["here", "far"].map(|name| fixture.keep(name)), [1, 2]);
+    assert_eq!(newest().unwrap(), 2);
+    std::fs::rename(&disk, &unmounted).unwrap();
+    let SnapshotError::NewestLost {
+        name, why, older, ..
+    } = newest().unwrap_err()
+    else {
+        panic!("an older one was taken");
+    };
+    assert_eq!([name, older.unwrap().name], ["undo:2", "undo:1"]);
+    assert!(why.contains("far"), "{why}");
+    // One that is newer than all that were there is known to be the newest.
+    assert_eq!(fixture.keep("here"), 3);
+    assert_eq!(newest().unwrap(), 3);
+    std::fs::rename(&unmounted, &disk).unwrap();
+    assert_eq!(newest().unwrap(), 3);
+}
+
 /// Whoever lists the snapshots meanwhile would see an error.
 #[test]
 fn a_snapshot_that_was_dropped_since_it_was_listed_has_no_states() {

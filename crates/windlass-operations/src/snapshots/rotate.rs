@@ -178,13 +178,13 @@ fn changed(all: &[Snapshot], created: &CreateOutcome, accept: &[String]) -> Vec<
 /// The warning about snapshots that are as of a moment that is still to come.
 fn ahead(found: &OfKind, accept: &[String]) -> Option<SnapshotWarning> {
     let last = found.all[..found.ahead].last()?.record();
-    let (are, goes) = match found.ahead {
-        1 => ("is", "it counts as the oldest, and goes"),
-        _ => ("are", "they count as the oldest, and go"),
+    let (are, goes, it) = match found.ahead {
+        1 => ("is", "it counts as the oldest, and goes", "it"),
+        _ => ("are", "they count as the oldest, and go", "them"),
     };
     let text = format!(
         "{} of this kind {are} of a moment that is still to come ({}: {}): the clock was ahead \
-         then, or is behind now; {goes} first",
+         then, or is behind now; {goes} first, or when you drop {it}",
         counted(found.ahead as u64, "snapshot"),
         last.name,
         moment(last)

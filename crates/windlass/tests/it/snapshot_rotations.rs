@@ -136,6 +136,7 @@ fn snapshots_of_a_clock_that_was_ahead_go_first_and_newer_ones_stay() {
             said.contains("clock-ahead") && said.contains(ahead),
             "{said}"
         );
+        assert!(said.contains("or when you drop "), "{said}");
         made.push(name);
         let names = names(database);
         assert_eq!(names.len(), 3, "{names:?}");

@@ -267,7 +267,7 @@ impl ClusterBack {
     ) -> Result<Option<Reverted>, SnapshotError> {
         if let Some(process) = self.server.running() {
             let path = self.data.clone();
-            let what = "a server";
+            let what = "a server runs again";
             return Err(SnapshotError::ServerRuns {
                 what,
                 path,

@@ -194,9 +194,9 @@ pub enum SnapshotError {
         start: String,
     },
     /// Somebody started a server.
-    #[error("{what} runs on {} again (process {process})", path.display())]
+    #[error("{what} on {} (process {process})", path.display())]
     ServerRuns {
-        /// What runs: a server, or the recovery of a command that was cut off.
+        /// What runs: a server again, or still the recovery of a command that was cut off.
         what: &'static str,
         /// The data directory.
         path: PathBuf,

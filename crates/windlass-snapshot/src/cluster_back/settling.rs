@@ -63,11 +63,7 @@ impl ClusterBack {
     fn wait_for_recovery(&self) -> Result<(), SnapshotError> {
         match self.server.wait_for_recovery() {
             None => Ok(()),
-            Some(process) => Err(SnapshotError::ServerRuns {
-                what: "the recovery of the command that was cut off",
-                path: self.data.clone(),
-                process,
-            }),
+            Some(process) => Err(still_recovers(&self.data, process)),
         }
     }
 
@@ -102,7 +98,7 @@ impl ClusterBack {
         let asks = asks.iter().any(|name| self.data.join(name).exists());
         match self.server.running() {
             Some(process) if asks => Err(SnapshotError::ServerRuns {
-                what: "a server",
+                what: "a server runs again",
                 path: self.data.clone(),
                 process,
             }),
@@ -152,6 +148,15 @@ impl ClusterBack {
         durable::rename(&aside, &at).doing("rename", &aside)?;
         forget_undo(&self.data);
         Ok(())
+    }
+}
+
+/// A recovery that should have ended with the command that was cut off.
+fn still_recovers(data: &Path, process: i32) -> SnapshotError {
+    SnapshotError::ServerRuns {
+        what: "the recovery of the command that was cut off still runs",
+        path: data.to_owned(),
+        process,
     }
 }
 
@@ -394,6 +399,14 @@ mod tests {
         forget_undo(data);
         assert!(!is_undo(data));
         forget_undo(data);
+    }
+
+    #[test]
+    fn a_recovery_that_does_not_end_is_not_called_a_server_that_runs_again() {
+        let said = still_recovers(Path::new("/srv/main"), 7).to_string();
+        let end = "still runs on /srv/main (process 7)";
+        assert!(said.ends_with(end), "{said}");
+        assert!(!said.contains("again"), "{said}");
     }
 
     #[test]

@@ -101,7 +101,9 @@ impl Place {
         entry: &Path,
     ) -> Result<(), SnapshotError> {
         // Once it has begun, the original may be out of sight.
-        let is_copy = directory.ends_as_copy() || today.is_copy(directory.path());
+        let is_copy = directory.ends_as_copy()
+            || today.is_copy(directory.path())
+            || today.is_served_elsewhere(directory.path());
         self.note_states(directory.path());
         directory.unmake(is_copy, has_lost_record(directory.path()))?;
         if is_copy {

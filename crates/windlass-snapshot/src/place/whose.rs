@@ -90,6 +90,18 @@ impl Place {
         has_entry(&document.data, has_original) || self.homes().any(has_original)
     }
 
+    /// Whether a directory has a snapshot by the hook that is in the server of another database. It
+    /// is a copy, also if the original is out of sight.
+    pub(super) fn is_served_elsewhere(&self, directory: &Path) -> bool {
+        let Ok(Some(record)) = Record::read(directory) else {
+            return false;
+        };
+        let document = Document::read_of(&content(directory), record.files_crc32c);
+        record.method == Method::Hook
+            && matches!(document, Ok(Some(_)))
+            && self.other_database(directory, &record).is_some()
+    }
+
     /// Why a name cannot be given: something is at this path already, and whether the list of the
     /// database has that name.
     pub(super) fn taken(

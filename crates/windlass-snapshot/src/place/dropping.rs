@@ -125,8 +125,8 @@ impl Place {
         Ok(())
     }
 
-    /// Notes the newest number of the states that go with a snapshot. What cannot be listed has none
-    /// that anybody was shown.
+    /// Notes the newest number of the states that go with a snapshot. What cannot be listed has
+    /// none that anybody was shown.
     fn note_states(&self, directory: &Path) {
         let states = UndoState::list(directory).unwrap_or_default();
         if let Some(newest) = states.last() {

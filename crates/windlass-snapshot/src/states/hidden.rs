@@ -1,5 +1,5 @@
-//! States over snapshots that cannot be read, or whose disk is not there. Nobody can bring them back
-//! now, and nobody may take an older state for the newest one because of that.
+//! States over snapshots that cannot be read, or whose disk is not there. Nobody can bring them
+//! back now, and nobody may take an older state for the newest one because of that.
 
 use crate::error::SnapshotError;
 use crate::numbers;

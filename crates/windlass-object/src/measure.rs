@@ -38,8 +38,10 @@ const PLACES_DEPTHS: [usize; 3] = [1, 8, 32];
 const PLACES_EACH: usize = 8;
 /// The requests besides parts and ranges: markers, the begin and end of the upload, removal.
 const OTHER_REQUESTS: u64 = 40;
-/// The bytes of these.
+/// The bytes of these, besides what the request that ends the upload says of each part.
 const OTHER_BYTES: u64 = 256 * 1024;
+/// What that is at most: its number, its tag, and perhaps its checksum.
+const PART_NAME_BYTES: u64 = 256;
 
 /// What requests were measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +133,7 @@ impl MeasurePlan {
             let bytes = step.count * step.block_bytes;
             bound.requests += step.count;
             match step.kind {
-                MeasureKind::Parts => bound.sent_bytes += bytes,
+                MeasureKind::Parts => bound.sent_bytes += bytes + step.count * PART_NAME_BYTES,
                 MeasureKind::Ranges | MeasureKind::Places => bound.received_bytes += bytes,
             }
         }
@@ -241,7 +243,12 @@ mod tests {
             let count: u64 = steps.map(|step| step.count).sum();
             let bound = plan.bound();
             assert_eq!(bound.requests, count + OTHER_REQUESTS);
-            assert_eq!(bound.sent_bytes, sent + OTHER_BYTES);
+            // A part of a S3 upload, with a checksum, in the words of the request that ends it.
+            let name = "<Part><ETag>&quot;00000000000000000000000000000000&quot;</ETag>\
+                        <PartNumber>10000</PartNumber><ChecksumSHA256>\
+                        AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=</ChecksumSHA256></Part>";
+            let parts = sent / (part * MIB);
+            assert!(bound.sent_bytes - sent > 64 * 1024 + parts * name.len() as u64);
         }
     }
 

@@ -24,7 +24,7 @@ use crate::clock::Spent;
 use crate::error::{Fault, ObjectError};
 use crate::layout::{BEGUN, PROBE, below};
 use crate::location::Location;
-use crate::settings::PARTS_MAX;
+use crate::settings::{PARTS_IN_FLIGHT, PARTS_MAX};
 use crate::storage::Buckets;
 
 use scratch::Scratch;
@@ -85,6 +85,17 @@ impl Step {
     fn is_over(&self, started: u64, (begin, time): (Instant, Duration)) -> bool {
         let is_late = started >= self.depth as u64 && begin.elapsed() >= time;
         started >= self.count || is_late
+    }
+
+    /// Whether it is left out: at the rate of fewer in flight, it would take longer than there is
+    /// time for. On a slow link, many at once make each other so late that they are sent again.
+    fn is_left_out(&self, last: Option<&Measured>, left: Duration) -> bool {
+        let is_extra = self.depth > PARTS_IN_FLIGHT && self.kind != MeasureKind::Places;
+        let Some(last) = last.filter(|last| is_extra && last.kind == self.kind) else {
+            return false;
+        };
+        let (depth, done): (u32, u32) = (fitted(self.depth), fitted(last.latencies.len()));
+        last.elapsed * depth / done.max(1) > left
     }
 }
 
@@ -205,8 +216,12 @@ fn run(
     each: &mut dyn FnMut(usize, usize, &Measured),
 ) -> Result<(), ObjectError> {
     let (begin, count) = (Instant::now(), plan.steps.len());
+    let mut last: Option<Measured> = None;
     for (index, step) in plan.steps.iter().enumerate() {
         let left = budget.saturating_sub(begin.elapsed());
+        if step.is_left_out(last.as_ref(), left) {
+            continue;
+        }
         let time = left / fitted(count - index);
         let mut measured = match step.kind {
             MeasureKind::Parts => scratch.upload(step, time, cancel)?,
@@ -217,6 +232,7 @@ fn run(
         };
         measured.latencies.sort_unstable();
         each(index + 1, count, &measured);
+        last = Some(measured);
     }
     Ok(())
 }
@@ -250,6 +266,31 @@ mod tests {
             let parts = sent / (part * MIB);
             assert!(bound.sent_bytes - sent > 64 * 1024 + parts * name.len() as u64);
         }
+    }
+
+    #[test]
+    fn more_in_flight_than_a_stripe_has_is_left_out_if_there_is_no_time_for_it() {
+        let step = |kind: MeasureKind, depth: usize| Step {
+            kind,
+            block_bytes: 5 * MIB,
+            depth,
+            count: depth as u64,
+        };
+        // Two seconds for each part.
+        let last = Measured {
+            kind: MeasureKind::Parts,
+            block_bytes: 5 * MIB,
+            depth: 4,
+            elapsed: Duration::from_secs(16),
+            latencies: vec![Duration::from_secs(8); 8],
+        };
+        let out = |step: Step, seconds| step.is_left_out(Some(&last), Duration::from_secs(seconds));
+        assert!(out(step(MeasureKind::Parts, 8), 15));
+        assert!(!out(step(MeasureKind::Parts, 8), 16));
+        assert!(!out(step(MeasureKind::Parts, 4), 0));
+        assert!(!out(step(MeasureKind::Ranges, 8), 0));
+        assert!(!out(step(MeasureKind::Places, 32), 0));
+        assert!(!step(MeasureKind::Parts, 8).is_left_out(None, Duration::ZERO));
     }
 
     #[test]

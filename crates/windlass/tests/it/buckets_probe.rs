@@ -109,6 +109,30 @@ fn what_a_measurement_may_cost_is_said_before_it() {
 }
 
 #[test]
+fn no_more_is_in_flight_than_a_stripe_has_when_the_time_is_over() {
+    let shop = Shop::new();
+    let night = place("night");
+    // There is room for eight in flight, but no time for any.
+    let mut words = probe(&night).to_vec();
+    (words[4], words[6]) = ("1ms", "80MiB");
+    words.push("--json");
+    let found = json(&run(&shop, &words));
+    let points = found["io"]["points"].as_array().unwrap();
+    let depths = |operation: &str, pattern: &str| -> Vec<u64> {
+        let of = |point: &&Value| point["operation"] == operation && point["pattern"] == pattern;
+        let points = points.iter().filter(of);
+        points
+            .map(|point| point["depth"].as_u64().unwrap())
+            .collect()
+    };
+    assert_eq!(depths("write", "sequential"), [1, 2, 4]);
+    assert_eq!(depths("read", "sequential"), [1, 2, 4]);
+    assert_eq!(depths("read", "random"), [1, 8, 32]);
+    assert!(found["spent"]["sent_bytes"].as_u64().unwrap() < 36 << 20);
+    assert_eq!(shop.server.keys(), [""; 0]);
+}
+
+#[test]
 fn a_measurement_that_fails_leaves_nothing() {
     let shop = Shop::new();
     let night = place("night");

@@ -13,6 +13,7 @@ use windlass_engine::{durable, read_regular_at_most};
 use windlass_model::{Attachment, Model};
 
 use crate::error::LabError;
+use crate::numbers::to_f64;
 use crate::points::{Knee, Operation, Pattern, Point};
 use crate::speeds::{MemorySpeeds, Speeds};
 
@@ -145,6 +146,14 @@ impl Profile {
             .map(|point| point.bytes_per_second)
             .max_by(f64::total_cmp);
         found.or_else(|| self.best(Pattern::Sequential, operation))
+    }
+
+    /// The same of so many stripes together. In a bucket each has only some requests in flight.
+    pub fn best_of(&self, operation: Operation, block_bytes: u64, stripes: usize) -> Option<f64> {
+        let best = self.best_at(operation, block_bytes)?;
+        let stream = self.stream_rate(operation);
+        let stream = stream.filter(|_| self.device.is_bucket());
+        Some(stream.map_or(best, |rate| best.min(rate * to_f64(stripes as u64))))
     }
 
     /// The device as a model for reading from it, or for writing to it.

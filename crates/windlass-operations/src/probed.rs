@@ -94,11 +94,13 @@ impl Ends<'_> {
     }
 }
 
-/// The rate that the devices of these places can reach together. Each device counts once; `None`
-/// unless all of them were probed.
+/// The rate that the devices of these places can reach together. Each device counts once, a bucket
+/// with as many stripes as it has of these; `None` unless all of them were probed.
 pub fn sum(state: &Path, places: &[&Path], operation: Operation, block: u64) -> Option<f64> {
-    let rates = profiles(state, places)?;
-    let rates = rates.iter().map(|one| one.best_at(operation, block));
+    let rates = counted(state, places)?;
+    let rates = rates
+        .iter()
+        .map(|(one, places)| one.best_of(operation, block, *places));
     let sum = rates.sum::<Option<f64>>()?;
     (sum > 0.0).then_some(sum)
 }
@@ -114,13 +116,64 @@ pub fn profile(state: &Path, place: &Path) -> Result<Option<Profile>, LabError> 
 /// The profiles of the devices of these places, without duplicates; `None` unless all of them were
 /// probed.
 pub fn profiles(state: &Path, places: &[&Path]) -> Option<Vec<Profile>> {
-    let mut found: Vec<Profile> = Vec::new();
+    let found = counted(state, places)?.into_iter();
+    Some(found.map(|(profile, _)| profile).collect())
+}
+
+/// These profiles, and how many of the places each has.
+fn counted(state: &Path, places: &[&Path]) -> Option<Vec<(Profile, usize)>> {
+    let mut found: Vec<(Profile, usize)> = Vec::new();
     for place in places {
         // An unreadable profile counts as missing, because the run itself succeeded.
         let profile = profile(state, place).ok().flatten()?;
-        if found.iter().all(|other| other.device != profile.device) {
-            found.push(profile);
+        let same = found
+            .iter_mut()
+            .find(|(one, _)| one.device == profile.device);
+        match same {
+            Some((_, places)) => *places += 1,
+            None => found.push((profile, 1)),
         }
     }
     Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_lab::{Pattern, Point};
+
+    use super::*;
+
+    #[test]
+    fn a_bucket_gives_each_stripe_the_rate_of_its_requests_and_all_at_most_the_best() {
+        let state = tempfile::tempdir().unwrap();
+        let bucket = DeviceId::of_bucket("s3://shop");
+        let at = "2026-01-01T00:00:00Z".to_owned();
+        let mut profile = Profile::new(bucket, Path::new("s3://shop/night"), at, 1 << 30);
+        let point = |depth: usize, rate: f64| Point {
+            pattern: Pattern::Sequential,
+            operation: Operation::Write,
+            direct: true,
+            block_bytes: 8 << 20,
+            depth,
+            bytes_per_second: rate,
+            operations_per_second: rate / 8e6,
+            latency_micros_p50: 100.0,
+            latency_micros_p99: 200.0,
+            spread: None,
+        };
+        profile.points = vec![point(1, 30e6), point(4, 100e6), point(16, 350e6)];
+        profile.save(state.path()).unwrap();
+        let stripes: Vec<_> = (1..=4)
+            .map(|number| format!("s3://shop/night/a.{number}of4.windlass"))
+            .collect();
+        let stripes: Vec<_> = stripes.iter().map(Path::new).collect();
+        let sum = |count: usize| sum(state.path(), &stripes[..count], Operation::Write, 1 << 20);
+        assert_eq!(sum(1), Some(100e6));
+        assert_eq!(sum(3), Some(300e6));
+        assert_eq!(sum(4), Some(350e6));
+        assert_eq!(
+            super::sum(state.path(), &stripes, Operation::Read, 1 << 20),
+            None
+        );
+    }
 }

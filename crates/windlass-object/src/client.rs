@@ -293,7 +293,29 @@ impl Make<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_amazon;
+    use super::*;
+
+    impl Bucket {
+        /// A bucket of a server that a test plays, without keys.
+        pub(crate) fn unsigned(runtime: &tokio::runtime::Runtime, endpoint: String) -> Self {
+            drop(rustls::crypto::ring::default_provider().install_default());
+            let clock = ServerClock::default();
+            let client = AmazonS3Builder::new()
+                .with_bucket_name("shop")
+                .with_endpoint(endpoint)
+                .with_allow_http(true)
+                .with_skip_signature(true)
+                .with_http_connector(Heard(clock.clone()))
+                .build();
+            Self {
+                location: Location::parse(FilePath::new("s3://shop")).unwrap(),
+                settings: BucketSettings::default(),
+                client: Arc::new(client.unwrap()),
+                runtime: runtime.handle().clone(),
+                clock,
+            }
+        }
+    }
 
     #[test]
     fn only_amazon_gets_checksums_unasked() {

@@ -14,6 +14,12 @@ use object_store::client::{
 };
 use windlass_engine::media::saturated;
 
+/// The headers in which a server says that an object cannot be removed before some day.
+const KEPT: [&str; 2] = [
+    "x-amz-object-lock-retain-until-date",
+    "x-ms-immutability-policy-until-date",
+];
+
 /// What the last answer of a server said, and when it came; and what was spent so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServerClock {
@@ -27,6 +33,8 @@ struct Counted {
     requests: AtomicU64,
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
+    /// Answers about objects that cannot be removed yet.
+    kept: AtomicU64,
 }
 
 /// What requests to a bucket have cost, or may cost at most.
@@ -72,6 +80,9 @@ impl ServerClock {
             let said = (Duration::from_secs(seconds), Instant::now());
             *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
         }
+        if KEPT.iter().any(|name| answer.headers().contains_key(*name)) {
+            self.counted.kept.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Counts the bytes of an answer. One to HEAD announces those that it does not have.
@@ -86,6 +97,11 @@ impl ServerClock {
         let bytes = request.body().content_length() as u64;
         self.counted.requests.fetch_add(1, Ordering::Relaxed);
         self.counted.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// How many answers so far were about an object that cannot be removed yet.
+    pub(crate) fn kept(&self) -> u64 {
+        self.counted.kept.load(Ordering::Relaxed)
     }
 
     /// What was spent so far.

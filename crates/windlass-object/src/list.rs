@@ -115,19 +115,13 @@ impl Seen {
 mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;
-    use std::sync::Arc;
 
-    use object_store::aws::AmazonS3Builder;
     use tokio::runtime::Runtime;
 
     use super::*;
-    use crate::clock::{Heard, ServerClock};
-    use crate::location::Location;
-    use crate::settings::BucketSettings;
 
     /// A bucket whose lists have pages like this, whatever was asked for.
     fn bucket(runtime: &Runtime, page: fn(usize) -> String) -> Bucket {
-        drop(rustls::crypto::ring::default_provider().install_default());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         std::thread::spawn(move || {
@@ -143,21 +137,7 @@ mod tests {
                 (&client).write_all(answer.as_bytes()).unwrap();
             }
         });
-        let clock = ServerClock::default();
-        let client = AmazonS3Builder::new()
-            .with_bucket_name("shop")
-            .with_endpoint(endpoint)
-            .with_allow_http(true)
-            .with_skip_signature(true)
-            .with_http_connector(Heard(clock.clone()))
-            .build();
-        Bucket {
-            location: Location::parse(std::path::Path::new("s3://shop")).unwrap(),
-            settings: BucketSettings::default(),
-            client: Arc::new(client.unwrap()),
-            runtime: runtime.handle().clone(),
-            clock,
-        }
+        Bucket::unsigned(runtime, endpoint)
     }
 
     /// A page with these objects of a folder.

@@ -196,14 +196,21 @@ impl Buckets {
 }
 
 /// Fails if what is written to a place stays there: so much is not left behind.
+///
+/// S3 has Object Lock only in buckets that keep versions. Such a bucket "removes" an object that is
+/// locked, and keeps it as an old version. It says so when the object is read.
 fn can_remove(bucket: &Bucket, place: &Location, id: SetId) -> Result<(), ObjectError> {
     let key = below(place, &format!("{BEGUN}/{PROBE}{id}"));
     let bytes = Bytes::from(id.to_string().into_bytes());
+    let kept = bucket.clock.kept();
     bucket.wait(bucket.create(&key, &bytes))?;
+    let is_kept = bucket.clock.kept() > kept;
+    let stays = || ObjectError::Stays {
+        place: place.to_string(),
+    };
     match bucket.wait(bucket.delete(&key)) {
-        Err(error) if error.fault() == Some(Fault::Denied) => Err(ObjectError::Stays {
-            place: place.to_string(),
-        }),
+        Err(error) if error.fault() == Some(Fault::Denied) => Err(stays()),
+        Ok(()) if is_kept => Err(stays()),
         removed => removed,
     }
 }
@@ -239,9 +246,82 @@ fn run(
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use tokio::runtime::Runtime;
+
     use super::*;
 
     const MIB: u64 = 1 << 20;
+
+    /// Reads a request: its method, and its body.
+    fn request(client: &TcpStream) -> (String, Vec<u8>) {
+        let mut reader = BufReader::new(client);
+        let (mut method, mut length) = (String::new(), 0);
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap_or_default();
+            let line = line.trim_end().to_ascii_lowercase();
+            if line.is_empty() {
+                break;
+            }
+            if let Some(bytes) = line.strip_prefix("content-length: ") {
+                length = bytes.parse().unwrap();
+            }
+            if method.is_empty() {
+                method = line.split(' ').next().unwrap().to_owned();
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap_or_default();
+        (method, body)
+    }
+
+    /// The endpoint of a server with one object at most, which it says is like this.
+    fn server(header: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let mut object: Option<Vec<u8>> = None;
+            for client in listener.incoming() {
+                let client = client.unwrap();
+                let (method, body) = request(&client);
+                let deleted = "<DeleteResult><Deleted><Key>k</Key></Deleted></DeleteResult>";
+                if method == "put" {
+                    object = Some(body);
+                }
+                let (status, body) = match (method.as_str(), &object) {
+                    ("put", _) => ("200 OK", Vec::new()),
+                    ("get", Some(object)) => ("200 OK", object.clone()),
+                    ("get", None) => ("404 Not Found", Vec::new()),
+                    _ => ("200 OK", deleted.as_bytes().to_vec()),
+                };
+                let length = body.len();
+                let head = format!(
+                    "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nETag: \"1\"\r\n\
+                     Last-Modified: Fri, 27 Nov 2026 07:00:00 GMT\r\n{header}\
+                     Connection: close\r\n\r\n"
+                );
+                let answer = [head.into_bytes(), body].concat();
+                (&client).write_all(&answer).unwrap_or_default();
+            }
+        });
+        endpoint
+    }
+
+    #[test]
+    fn a_bucket_that_keeps_removed_objects_under_a_lock_is_not_measured() {
+        let runtime = Runtime::new().unwrap();
+        let until = "x-amz-object-lock-retain-until-date: 2099-01-01T00:00:00.000Z\r\n";
+        for (header, stays) in [(until, true), ("", false)] {
+            let bucket = Bucket::unsigned(&runtime, server(header));
+            let place = Location::parse(Path::new("s3://shop/night")).unwrap();
+            let found = can_remove(&bucket, &place, SetId([7; 16]));
+            let is_refused = matches!(found, Err(ObjectError::Stays { .. }));
+            assert_eq!((is_refused, found.is_err()), (stays, stays), "{found:?}");
+        }
+    }
 
     #[test]
     fn what_is_planned_stays_below_its_bound_and_within_the_object() {
@@ -259,7 +339,7 @@ mod tests {
             let count: u64 = steps.map(|step| step.count).sum();
             let bound = plan.bound();
             assert_eq!(bound.requests, count + OTHER_REQUESTS);
-            // A part of a S3 upload, with a checksum, in the words of the request that ends it.
+            // A part of an S3 upload, with a checksum, in the words of the request that ends it.
             let name = "<Part><ETag>&quot;00000000000000000000000000000000&quot;</ETag>\
                         <PartNumber>10000</PartNumber><ChecksumSHA256>\
                         AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=</ChecksumSHA256></Part>";

@@ -11,6 +11,7 @@ use windlass_lab::{
 };
 use windlass_object::{
     Location, MeasureKind, MeasurePlan, Measured, ObjectError, PART_BYTES_DEFAULT, Spent,
+    is_stripe_name,
 };
 
 use crate::caller::Caller;
@@ -27,7 +28,8 @@ pub(super) struct BucketProbe<'a> {
 }
 
 impl<'a> BucketProbe<'a> {
-    /// For an object of at most so many bytes. Asks the server nothing.
+    /// For an object of at most so many bytes. Asks the server nothing. The name of a stripe means
+    /// the place that it lies in: only there would a clean-up find what a killed probe leaves.
     pub(super) fn new(place: &'a Path, scratch_bytes: u64) -> Result<Self, OperationError> {
         let location = Location::parse(place).map_err(DeviceError::from)?;
         let asked = buckets().settings().of(&location).part_bytes;
@@ -39,8 +41,10 @@ impl<'a> BucketProbe<'a> {
                 least_bytes: MeasurePlan::least_bytes(part_bytes),
             },
         })?;
+        let is_stripe = is_stripe_name(place) && !location.key.is_empty();
+        let parent = place.parent().filter(|_| is_stripe);
         Ok(Self {
-            place,
+            place: parent.unwrap_or(place),
             device: DeviceId::of_bucket(&location.bucket_name()),
             plan,
             scratch_bytes,

@@ -192,3 +192,14 @@ fn a_bucket_in_which_nothing_can_be_removed_is_not_measured() {
     assert_eq!(keys.len(), 1);
     assert_eq!(shop.proxy.count(Asked::Begin), 0);
 }
+
+#[test]
+fn the_name_of_a_stripe_means_the_place_that_it_lies_in() {
+    let shop = Shop::new();
+    // So what is written first stays, and shows where that was.
+    shop.server.protect_all();
+    shop.ends(&probe(&place("night/shop.windlass")), 1);
+    let keys = shop.server.keys();
+    assert_eq!(keys.len(), 1);
+    assert!(keys[0].starts_with("night/begun/probe-"), "{keys:?}");
+}

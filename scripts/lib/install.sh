@@ -224,6 +224,23 @@ install_newest_pgbackrest() {
     echo "$program"
 }
 
+# wal-rus, a port of WAL-G, of the registry. It is built with the newest libraries that fit, not with those of its Cargo.lock.
+walrus_version=0.4.1
+
+# install_walrus DIR: prints the program.
+install_walrus() {
+    local dir=$1 program="$1/bin/walrus"
+    if [[ $("$program" --version 2>/dev/null) != "walrus $walrus_version" ]]; then
+        note "building wal-rus $walrus_version (some minutes), log in $dir/install.log"
+        mkdir -p "$dir"
+        cargo install wal-rus --version "$walrus_version" --quiet --root "$dir" >"$dir/install.log" 2>&1 ||
+            die "wal-rus $walrus_version cannot be built; $dir/install.log says why"
+        chmod -R go+rX "$dir"
+    fi
+    "$program" --version >&2 || die "wal-rus $walrus_version was built and does not run"
+    echo "$program"
+}
+
 # apt_sources DIR apt-get|apt-cache ARGUMENT ...: on Debian's index of sources, kept apart in DIR so that the machine's
 # own apt configuration stays as it is.
 apt_sources() {

@@ -3,16 +3,22 @@
 # Never does: give a peer a worse setting than its best. Needs measure.sh and benchdata.sh.
 #
 # Each contender removes what its last run left (not timed), then calls timed. All of them sync what they write before
-# they end. pgBackRest runs with archive-check=n, so it does not wait for WAL and keeps none; Windlass's set holds its WAL.
+# they end; wal-rus does not after a restore, so a sync comes with it. pgBackRest runs with archive-check=n, so it does not wait for WAL
+# and keeps none, and wal-rus keeps none without archive_command; Windlass's set holds its WAL.
 set -euo pipefail
 
 codec=zstd:1
 bundle=n
 pgbackrest=
+walrus=
 
 # The newest pgBackRest that Debian has, for the machine's own may be years old.
 need_pgbackrest() {
     [[ -n $pgbackrest ]] || pgbackrest=$(install_newest_pgbackrest "$(server_place pgbackrest)")
+}
+
+need_walrus() {
+    [[ -n $walrus ]] || walrus=$(install_walrus "$(server_place walrus)")
 }
 
 out() { echo "$bench_dir/out/$1"; }
@@ -85,23 +91,56 @@ basebackup_nul_stdout() {
         --format=tar --pgdata=-
 }
 
-# choose_basebackup NAME CANDIDATE ...: one run warms up, then the best of two runs each says which one takes part.
-choose_basebackup() {
-    local name=$1 candidate best=
-    shift
+# walrus_with COMMAND [ARGUMENT ...]: fills the array walrus_command. It has all of its settings from the environment.
+walrus_with() {
+    local level=(WALG_COMPRESSION_METHOD=none)
+    [[ $codec == none ]] || level=(WALG_COMPRESSION_METHOD="${codec%%:*}" WALG_COMPRESSION_LEVEL="${codec#*:}")
+    walrus_command=(env WALG_FILE_PREFIX="$(out walrus)" "${level[@]}" PGHOST="$serving_dir/socket" PGUSER=postgres
+        PGDATABASE=postgres "$walrus" "$@")
+}
+
+# What the data directory has, read by several tasks; and what the server sends.
+walrus_files() {
+    fresh "$(out walrus)"
+    walrus_with backup-push "$serving_dir/data"
+    timed "${walrus_command[@]}"
+}
+walrus_stream() {
+    fresh "$(out walrus)"
+    walrus_with backup-push
+    timed "${walrus_command[@]}"
+}
+
+# choose NAME FILE CANDIDATE ...: one run warms up, then the best of two runs each is the one that takes part. Its setting is kept in NAME.FILE.
+choose() {
+    local name=$1 file=$2 candidate best=
+    shift 2
     "$1"
     for candidate in "$@" "$@"; do
         "$candidate"
-        note "$name: pg_basebackup, ${candidate#basebackup_}: $last_seconds s"
+        note "$name: ${candidate%%_*}, ${candidate#*_}: $last_seconds s"
         if [[ -z $best ]] || at_most "$last_seconds" "$best"; then
             best=$last_seconds
-            chosen_basebackup=$candidate
+            chosen=$candidate
         fi
     done
-    echo "${chosen_basebackup#basebackup_}" >"$results_dir/$name.setting"
+    echo "${chosen#*_}" >"$results_dir/$name.$file"
+}
+
+choose_basebackup() {
+    local name=$1
+    shift
+    choose "$name" setting "$@"
+    chosen_basebackup=$chosen
+}
+
+choose_walrus() {
+    choose "$1" walrus walrus_files walrus_stream
+    chosen_walrus=$chosen
 }
 
 run_pg_basebackup() { "$chosen_basebackup"; }
+run_walrus() { "$chosen_walrus"; }
 
 run_windlass_restore() {
     fresh "$(out restored)"
@@ -112,6 +151,12 @@ run_pgbackrest_restore() {
     fresh "$(out restored)"
     pgbackrest_with restore
     timed "${pgbackrest_command[@]}"
+}
+
+run_walrus_restore() {
+    fresh "$(out restored)"
+    walrus_with backup-fetch "$(out restored)" LATEST
+    timed sh -c '"$@" && exec sync --file-system "$0"' "$(out restored)" "${walrus_command[@]}"
 }
 
 run_windlass_sqlite() {
@@ -138,16 +183,18 @@ peers_zstd() {
     serve "tpch-$scale"
     codec=zstd:1 bundle=n
     choose_basebackup zstd basebackup_zstd_server basebackup_zstd_client
-    contest zstd run_windlass run_pgbackrest run_pg_basebackup
-    record_stored zstd windlass="$(out windlass)" pgbackrest="$(out pgbackrest)"
+    choose_walrus zstd
+    contest zstd run_windlass run_pgbackrest run_pg_basebackup run_walrus
+    record_stored zstd windlass="$(out windlass)" pgbackrest="$(out pgbackrest)" walrus="$(out walrus)"
 }
 
 # peers_of NAME CLUSTER: another cluster with the default codec of both, and what they store.
 peers_of() {
     serve "$2"
     codec=zstd:1 bundle=n
-    contest "$1" run_windlass run_pgbackrest
-    record_stored "$1" windlass="$(out windlass)" pgbackrest="$(out pgbackrest)"
+    choose_walrus "$1"
+    contest "$1" run_windlass run_pgbackrest run_walrus
+    record_stored "$1" windlass="$(out windlass)" pgbackrest="$(out pgbackrest)" walrus="$(out walrus)"
 }
 
 peers_pgbench() {
@@ -165,7 +212,8 @@ peers_none() {
     serve "tpch-$scale"
     codec=none bundle=n
     choose_basebackup none basebackup_none_tar basebackup_none_plain
-    contest none run_windlass run_pgbackrest run_pg_basebackup
+    choose_walrus none
+    contest none run_windlass run_pgbackrest run_pg_basebackup run_walrus
 }
 
 peers_nul() {
@@ -180,8 +228,9 @@ peers_restore() {
     codec=zstd:1 bundle=n
     run_windlass
     run_pgbackrest
+    walrus_files
     stop_serving
-    contest restore run_windlass_restore run_pgbackrest_restore
+    contest restore run_windlass_restore run_pgbackrest_restore run_walrus_restore
 }
 
 peers_small() {
@@ -189,7 +238,8 @@ peers_small() {
     serve "small-$small_tables"
     codec=zstd:1 bundle=y
     choose_basebackup small basebackup_zstd_server basebackup_zstd_client
-    contest small run_windlass run_pgbackrest run_pg_basebackup
+    choose_walrus small
+    contest small run_windlass run_pgbackrest run_pg_basebackup run_walrus
 }
 
 peers_sqlite() {
@@ -211,6 +261,7 @@ bench_peers() {
     [[ -z $only || " ${peer_runs[*]} " == *" $only "* ]] || die "--only takes one of: ${peer_runs[*]}"
     [[ -z $only ]] || runs=("$only")
     need_pgbackrest
+    need_walrus
     server_dir "$bench_dir/out"
     for name in "${runs[@]}"; do
         "peers_$name"

@@ -106,6 +106,22 @@ build_mixed_cluster() {
     cluster_stop "$dir"
 }
 
+# What PostgreSQL's own regression tests leave behind: small relations of every kind. A test that fails here, because it asks for another
+# setting, leaves its tables as well.
+build_regression_cluster() {
+    local dir=$1 suite
+    suite=$(install_regression_suite "$(server_place postgres)/regress")
+    cluster_create "$dir"
+    cluster_start "$dir" "$PG_BINDIR" fsync=off autovacuum=off
+    as_server mkdir -p "$dir/output"
+    (cd "$suite" && as_server env --unset=PGDATABASE --unset=LC_ALL ./pg_regress --bindir="$PG_BINDIR" --inputdir=. --dlpath=. \
+        --outputdir="$dir/output" --host="$dir/socket" --port=5432 --user=postgres --max-connections=8 \
+        --schedule=parallel_schedule >"$dir/output/messages" 2>&1) ||
+        note "not all regression tests passed; $dir/output/messages says which"
+    cluster_psql "$dir" regression --command "CHECKPOINT"
+    cluster_stop "$dir"
+}
+
 # What applications log: random ids, times, and documents of which the keys repeat and the values do not.
 build_events_cluster() {
     local dir=$1
@@ -139,6 +155,7 @@ need_debian_data() {
     for package in "$debian_data"/packages/*.deb; do dpkg-deb --extract "$package" "$debian_data"; done
 }
 
+need_regression_cluster() { made regression build_regression_cluster; }
 need_mixed_cluster() { made mixed build_mixed_cluster; }
 need_tpch_cluster() { made "tpch-$scale" build_tpch_cluster; }
 need_tpch_sqlite() { made "sqlite-$scale" build_tpch_sqlite; }

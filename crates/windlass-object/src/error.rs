@@ -82,6 +82,16 @@ pub enum ObjectError {
         /// The place.
         place: String,
     },
+    /// A measurement failed, and something that it wrote is still there.
+    #[error("{cause}; what was written for that below {place} could not be removed: {why}")]
+    Left {
+        /// The place.
+        place: String,
+        /// Why it failed.
+        cause: Box<ObjectError>,
+        /// Why it is still there.
+        why: String,
+    },
     /// An object that is there is in no list.
     #[error("{object} was written, and no list shows it")]
     NotListed {
@@ -158,6 +168,7 @@ impl ObjectError {
             Self::Request { fault, .. } => Some(*fault),
             Self::Taken { .. } => Some(Fault::Exists),
             Self::Stays { .. } => Some(Fault::Denied),
+            Self::Left { cause, .. } => cause.fault(),
             _ => None,
         }
     }

@@ -4,8 +4,9 @@
 //!
 //! Invariants
 //! - All bytes are in one object, whose key has a new id. Nothing else in the bucket is touched.
-//! - The object is removed however this ends. What a killed process leaves, the next clean-up of
-//!   the place finds by its marker, as it finds what a killed backup leaves.
+//! - The object is removed however this ends. If that fails, the error says so. What is left then,
+//!   or by a killed process, the next clean-up of the place finds by its marker, as it finds what a
+//!   killed backup leaves.
 //! - Requests and bytes have a bound that is known before the first one ([`MeasurePlan::bound`]).
 //!   Only a request that failed and is tried again comes on top.
 
@@ -188,10 +189,18 @@ impl Buckets {
         can_remove(&bucket, &at, id)?;
         let mut scratch = Scratch::begin(&bucket, &at, id, plan.part_bytes)?;
         let measured = run(&mut scratch, plan, budget, cancel, each);
-        let removed = scratch.remove();
-        measured?;
-        removed?;
-        Ok(bucket.clock.spent().since(before))
+        match (measured, scratch.remove()) {
+            (Ok(()), removed) => removed.map(|_| bucket.clock.spent().since(before)),
+            (Err(error), Ok(true)) => Err(error),
+            (Err(error), removed) => Err(ObjectError::Left {
+                place: at.to_string(),
+                cause: Box::new(error),
+                why: removed.map_or_else(
+                    |why| why.to_string(),
+                    |_| "the server never said that its upload is gone".to_owned(),
+                ),
+            }),
+        }
     }
 }
 

@@ -176,8 +176,9 @@ impl Scratch {
         Ok(measured(step, begin, latencies))
     }
 
-    /// Removes all of it. The markers go last, and stay as long as parts may be there.
-    pub(super) fn remove(&mut self) -> Result<(), ObjectError> {
+    /// Removes all of it. The markers go last, and stay as long as parts may be there: then it is
+    /// false.
+    pub(super) fn remove(&mut self) -> Result<bool, ObjectError> {
         self.is_removed = true;
         let bucket = self.bucket.hurried();
         let data = self.data();
@@ -192,7 +193,7 @@ impl Scratch {
         for key in std::iter::once(data).chain(markers) {
             bucket.wait(bucket.delete(&key))?;
         }
-        Ok(())
+        Ok(is_gone)
     }
 }
 
@@ -200,7 +201,7 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         if !self.is_removed {
             // What cannot be removed now, the next clean-up of the place removes.
-            self.remove().unwrap_or_default();
+            drop(self.remove());
         }
     }
 }

@@ -18,6 +18,13 @@ pub fn hint(error: &ObjectError) -> &'static str {
         ObjectError::TooLarge { .. } => {
             "Name more devices, or allow larger parts: part-size below [object]."
         }
+        ObjectError::Stays { .. } => {
+            "Measure another bucket of the same service, without Object Lock, with keys that may \
+             delete."
+        }
+        ObjectError::Left { .. } => {
+            "The next backup to this place removes it. `windlass info PLACE` shows it until then."
+        }
         ObjectError::Request { cause, .. } if cause.contains("certificate") => {
             "Name a file with the certificate of its authority: ca-file below [object]."
         }

@@ -203,3 +203,22 @@ fn the_name_of_a_stripe_means_the_place_that_it_lies_in() {
     assert_eq!(keys.len(), 1);
     assert!(keys[0].starts_with("night/begun/probe-"), "{keys:?}");
 }
+
+#[test]
+fn what_a_failed_measurement_cannot_remove_is_said_and_goes_with_the_next_backup() {
+    let shop = Shop::new();
+    let night = place("night");
+    for (asked, skip) in [(Asked::Part, 4), (Asked::Abort, 0)] {
+        let evil = Evil::Answer(403, "AccessDenied");
+        shop.proxy.rule(asked, (skip, 1), evil);
+    }
+    let said = shop.ends(&probe(&night), 1);
+    assert!(said.contains("upload a part of"), "{said}");
+    assert!(said.contains("could not be removed"), "{said}");
+    assert!(said.contains("The next backup to this place"), "{said}");
+    assert_eq!(shop.proxy.reset(), 0);
+    assert_eq!(shop.server.uploads(), 1);
+    let database = shop.database(100);
+    shop.done(&["backup", &database, "--to", &night]);
+    assert_eq!((shop.server.keys().len(), shop.server.uploads()), (3, 0));
+}

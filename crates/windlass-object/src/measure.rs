@@ -267,7 +267,7 @@ mod tests {
     /// Reads a request: its method, and its body.
     fn request(client: &TcpStream) -> (String, Vec<u8>) {
         let mut reader = BufReader::new(client);
-        let (mut method, mut length) = (String::new(), 0);
+        let (mut method, mut length) = (String::new(), 0_usize);
         loop {
             let mut line = String::new();
             reader.read_line(&mut line).unwrap_or_default();

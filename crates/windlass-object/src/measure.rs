@@ -78,6 +78,9 @@ struct Step {
     depth: usize,
     /// How many requests, at most.
     count: u64,
+    /// The number of the first block: no step reads what another one has read, because a server may
+    /// have kept that.
+    first: u64,
 }
 
 impl Step {
@@ -128,6 +131,7 @@ impl MeasurePlan {
             block_bytes: RANGE_BYTES_MIN,
             depth,
             count: (depth * PLACES_EACH) as u64,
+            first: 0,
         });
         steps.extend(steps_of(MeasureKind::Ranges, RANGE_BYTES_MAX, ranges));
         steps.extend(places);
@@ -163,11 +167,17 @@ fn steps_of(kind: MeasureKind, block_bytes: u64, blocks: u64) -> Vec<Step> {
             depths.push(depth);
         }
     }
-    let step = |depth: usize| Step {
-        kind,
-        block_bytes,
-        depth,
-        count: blocks * depth as u64 / sum,
+    let mut first = 0;
+    let step = |depth: usize| {
+        let step = Step {
+            kind,
+            block_bytes,
+            depth,
+            count: blocks * depth as u64 / sum,
+            first,
+        };
+        first += step.count;
+        step
     };
     depths.into_iter().map(step).collect()
 }
@@ -343,6 +353,13 @@ mod tests {
             let sent = bytes(MeasureKind::Parts);
             assert!(sent <= object * MIB && sent <= PARTS_MAX * part * MIB);
             assert!(bytes(MeasureKind::Ranges) <= sent);
+            let ranges = plan
+                .steps
+                .iter()
+                .filter(|step| step.kind == MeasureKind::Ranges);
+            let ends = ranges.clone().map(|step| step.first + step.count);
+            let begins = ranges.skip(1).map(|step| step.first);
+            assert!(ends.zip(begins).all(|(end, begin)| end == begin));
             let steps = plan.steps.iter();
             assert!(steps.clone().all(|step| step.count >= step.depth as u64));
             let count: u64 = steps.map(|step| step.count).sum();
@@ -364,6 +381,7 @@ mod tests {
             block_bytes: 5 * MIB,
             depth,
             count: depth as u64,
+            first: 0,
         };
         // Two seconds for each part.
         let last = Measured {

@@ -151,7 +151,7 @@ impl Scratch {
         let get = |number: u64| {
             let block = match step.kind {
                 MeasureKind::Places => random(),
-                MeasureKind::Parts | MeasureKind::Ranges => number,
+                MeasureKind::Parts | MeasureKind::Ranges => step.first + number,
             };
             let from = block % blocks * block_bytes;
             async move {

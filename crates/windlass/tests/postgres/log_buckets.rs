@@ -404,18 +404,6 @@ fn a_bucket_that_cannot_be_reached_is_never_the_end_of_the_log() {
     log.shop.configure("60s");
     log.pushed(1, &[], 0);
     log.has_whole(1, "later");
-    // The log of SQLite still needs a directory.
-    let database = log.shop.arg("shop.db");
-    windlass_testkit::postgres::succeed(
-        Command::new("sqlite3").args([&database, "pragma journal_mode = wal; create table t(i)"]),
-    );
-    for words in [
-        &["receive", &database][..],
-        &["backup", &database, "--type", "log"],
-    ] {
-        let said = log.shop.ends(&[words, &["--to", &place()]].concat(), 2);
-        assert!(said.contains("SQLite") && said.contains("hint:"), "{said}");
-    }
 }
 
 #[test]

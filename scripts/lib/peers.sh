@@ -156,6 +156,7 @@ run_pgbackrest_restore() {
 run_walrus_restore() {
     fresh "$(out restored)"
     walrus_with backup-fetch "$(out restored)" LATEST
+    # shellcheck disable=SC2016 # The inner shell expands it.
     timed sh -c '"$@" && exec sync --file-system "$0"' "$(out restored)" "${walrus_command[@]}"
 }
 

@@ -1,15 +1,20 @@
 # shellcheck shell=bash
 # bench snapshots: what the library in a PostgreSQL server and its snapshots cost pgbench, and how long it takes to make, open and revert one.
-# The phases take turns in each round, and only values of one round are compared: the machine may be busy in another way later.
+# Only values of one round are compared. Where a few percent count, two servers run at the same time on the same processors, so that a machine
+# that becomes slower meets both alike; where one of them writes more and the other would wait for the same disk, they take turns.
 # Never does: use a server that it did not start. Needs common.sh, cluster.sh, measure.sh, snapshots_page.sh; of scripts/bench windlass, bench_dir,
 # pairs, seconds, pgbench_scale, results_dir.
 set -euo pipefail
 
 snapshot_cluster=
+# A copy of it. They change places in each round: one may lie better on the disk.
+beside_cluster=
 snapshot_library=
 readonly first_seconds=5
-# After so long pgbench has written most pages once, so a snapshot has most of those that will change.
-readonly settling_seconds=40
+# After so long two pgbench beside each other have written most pages once, so a snapshot has most of those that will change.
+readonly settling_seconds=60
+# Five seconds alone say little.
+readonly first_seconds_times=3
 
 snapshots_start() {
     cluster_start "$snapshot_cluster" "$PG_BINDIR" max_wal_size=4GB autovacuum=off "shared_preload_libraries='${1:-}'"
@@ -19,6 +24,12 @@ snapshots_start() {
 snapshot_tps() {
     as_server "$PG_BINDIR/pgbench" --no-vacuum --client 8 --jobs 2 --time "$1" --host "$snapshot_cluster/socket" --username postgres \
         postgres 2>/dev/null | sed -n 's/^tps = \([0-9.]*\).*/\1/p'
+}
+
+# beside COMMAND ...: with the other cluster.
+beside() {
+    local snapshot_cluster=$beside_cluster
+    "$@"
 }
 
 snapshot_sql() { cluster_psql "$snapshot_cluster" postgres --command "$1"; }
@@ -244,65 +255,129 @@ phase_plain() {
     cluster_stop "$snapshot_cluster"
 }
 
-phase_loaded() {
-    settle_tables
-    measure_first loaded
-    measure_phase loaded
-}
-
-# phase_kept NAME: the first seconds of the newest snapshot, and what comes when most pages that change are kept.
-phase_kept() {
-    measure_first "$1"
-    snapshot_tps "$settling_seconds" >/dev/null
-    measure_phase "$1"
-}
-
 take_snapshots() {
     local name
-    settle_tables
     for name in "$@"; do take_snapshot "$name" >/dev/null; done
+}
+
+phase_first() {
+    settle_tables
+    take_snapshots s1
+    sync
+    measure_first one
+    drop_snapshots s1
 }
 
 phase_durable() {
     settle_tables
     take_snapshot durable --durable >/dev/null
+    sync
     measure_first durable
     measure_phase durable
     drop_snapshots durable
 }
 
 # What a phase is compared with comes before it and after it, so that a machine that becomes slower meets both.
-snapshot_round() {
+phases_in_turns() {
     phase_plain
     snapshots_start "$snapshot_library"
-    phase_loaded
-    take_snapshots s1
-    phase_kept one
-    take_snapshots s2 s3 s4 s5
-    phase_kept five
-    drop_snapshots s2 s3 s4 s5
-    measure_phase one
-    drop_snapshots s1
+    phase_first
     phase_durable
-    phase_loaded
+    cluster_stop "$snapshot_cluster"
+    phase_plain
+}
+
+# both_tps SECONDS: of the cluster, and then of the other one, which runs at the same time.
+both_tps() {
+    beside snapshot_tps "$1" >"$results_dir/beside.tps" &
+    snapshot_tps "$1"
+    wait $!
+    cat "$results_dir/beside.tps"
+}
+
+settle_both() {
+    settle_tables
+    beside settle_tables
+}
+
+# record_both WHAT SECONDS: how many times the other's throughput.
+record_both() { record "$1" "$(both_tps "$2" | { read -r own; read -r other; quotient "$own" "$other" 4; })"; }
+
+measure_both() {
+    settle_both
+    record_both "$1" "$seconds"
+}
+
+# The first seconds of the newest of five and of an only one, with as much work right before both.
+first_of_five_beside_one() {
+    settle_both
+    take_snapshots s5
+    beside take_snapshots s1
+    sync
+    record_both "five beside one, first seconds" "$first_seconds"
+}
+
+five_beside_one() {
+    local left
+    take_snapshots s2 s3 s4
+    for ((left = 1; left < first_seconds_times; left++)); do
+        first_of_five_beside_one
+        drop_snapshots s5
+        beside drop_snapshots s1
+    done
+    first_of_five_beside_one
+    both_tps "$settling_seconds" >/dev/null
+    measure_both "five beside one"
+}
+
+phases_at_once() {
+    snapshots_start
+    beside snapshots_start
+    measure_both "none beside none"
+    cluster_stop "$snapshot_cluster"
+    snapshots_start "$snapshot_library"
+    measure_both "library beside none"
+    take_snapshots s1
+    both_tps "$settling_seconds" >/dev/null
+    measure_both "one beside none"
+    cluster_stop "$beside_cluster"
+    beside snapshots_start "$snapshot_library"
+    five_beside_one
+    beside drop_snapshots s1
+    cluster_stop "$beside_cluster"
+    drop_snapshots s1 s2 s3 s4 s5
+    cluster_stop "$snapshot_cluster"
+}
+
+exchange_clusters() {
+    local other=$snapshot_cluster
+    snapshot_cluster=$beside_cluster
+    beside_cluster=$other
+}
+
+snapshot_round() {
+    phases_in_turns
+    phases_at_once
+    snapshots_start "$snapshot_library"
     compare_space
     drop_a_table
     open_a_view
     revert_pages
     cluster_stop "$snapshot_cluster"
-    phase_plain
+    exchange_clusters
 }
 
 bench_snapshots() {
     local round
     snapshot_cluster="$bench_dir/snapshots"
+    beside_cluster="$bench_dir/snapshots-beside"
     snapshot_library=$bench_dir/tools/libwindlass_interpose.so
     if [[ -z ${WINDLASS_LIBRARY:-} ]]; then
         cargo build --release --locked --quiet --manifest-path "$repo_root/Cargo.toml" --package windlass-interpose
         WINDLASS_LIBRARY=$target_dir/release/libwindlass_interpose.so
     fi
     install -m 755 "$WINDLASS_LIBRARY" "$snapshot_library"
-    rm -rf "$snapshot_cluster"
+    rm -rf "$snapshot_cluster" "$beside_cluster"
     as_server "$windlass" close bench-view --quiet >/dev/null 2>&1 || true
     server_dir "$bench_dir/scratch"
     : >"$results_dir/snapshots.tsv"
@@ -313,7 +388,9 @@ bench_snapshots() {
     as_server "$PG_BINDIR/pgbench" --initialize --quiet --scale "$pgbench_scale" --host "$snapshot_cluster/socket" --username postgres postgres 2>/dev/null
     make_many_files 0 "$few_files"
     cluster_stop "$snapshot_cluster"
+    as_server cp --archive "$snapshot_cluster" "$beside_cluster"
     for ((round = 1; round <= pairs; round++)); do snapshot_round; done
+    rm -rf "$beside_cluster"
     creations_of_a_full_cluster
     creations_of_many_files
     build_name >"$results_dir/snapshots.build"

@@ -11,6 +11,9 @@ phase_ratios() {
 
 recorded() { awk -F '\t' -v phase="$1" '$2 == phase { print $3 }' "$results_dir/snapshots.tsv"; }
 
+# in_order: the numbers on the input, sorted.
+in_order() { sort --general-numeric-sort | awk '{ printf "%s%.3g", (n++ ? ", " : ""), $1 }'; }
+
 # goal_row WHAT at-least|at-most GOAL: of the values on its input. The median counts.
 goal_row() {
     local met=no values value
@@ -18,7 +21,7 @@ goal_row() {
     value=$(median <<<"$values")
     if [[ $2 == at-most ]]; then at_most "$value" "$3" && met=yes; else at_most "$3" "$value" && met=yes; fi
     printf '| %s | %s | %s %s | %s | %s |\n' "$1" "$(awk -v v="$value" 'BEGIN { printf "%.4g", v }')" "${2/-/ }" "$3" "$met" \
-        "$(awk '{ printf "%s%.3g", (n++ ? ", " : ""), $1 }' <<<"$values")"
+        "$(in_order <<<"$values")"
 }
 
 # creation_values NAME: the seconds of each of these creations, without those in which Windlass waited for the statement that begins the server's
@@ -42,7 +45,7 @@ creation_row() {
 
 # noise: by how many percent two runs of one phase differ within a round, in the median.
 noise() {
-    awk -F '\t' '{ key = $1 FS $2; if (key in first) { d = $3 - first[key]; print 200 * (d < 0 ? -d : d) / ($3 + first[key]) } else first[key] = $3 }' \
+    awk -F '\t' '$2 !~ /^plain/ { next } { key = $1 FS $2; if (key in first) { d = $3 - first[key]; print 200 * (d < 0 ? -d : d) / ($3 + first[key]) } else first[key] = $3 }' \
         "$results_dir/snapshots.tsv" | median
 }
 
@@ -63,16 +66,18 @@ step_table() {
 }
 
 snapshot_rows() {
-    phase_ratios loaded plain | goal_row "throughput with the library and no snapshot, to none" at-least 0.98
-    phase_ratios 'one, first seconds' 'loaded, first seconds' |
-        goal_row "throughput with one snapshot in its first $first_seconds s, to none" at-least 0.85
-    phase_ratios one loaded | goal_row "throughput with one snapshot $settling_seconds s later, to none" at-least 0.93
-    phase_ratios 'five, first seconds' 'one, first seconds' |
-        goal_row "throughput with five snapshots in the first $first_seconds s of the newest, to one in its own" at-least 0.97
-    phase_ratios five one | goal_row "throughput with five snapshots $settling_seconds s later, to one" at-least 0.97
-    phase_ratios 'durable, first seconds' 'loaded, first seconds' |
-        goal_row "throughput with one durable snapshot in its first $first_seconds s, to none" at-least 0.85
-    phase_ratios durable loaded | goal_row "throughput with one durable snapshot after that, to none" at-least 0.85
+    recorded 'library beside none' | goal_row "throughput with the library and no snapshot, to none, at the same time" at-least 0.98
+    recorded 'one beside none' |
+        goal_row "throughput with one snapshot $settling_seconds s later, to none, at the same time" at-least 0.93
+    recorded 'five beside one' |
+        goal_row "throughput with five snapshots $settling_seconds s later, to one, at the same time" at-least 0.97
+    recorded 'five beside one, first seconds' |
+        goal_row "throughput with five snapshots in the first $first_seconds s of the newest, to one in its own, at the same time" at-least 0.97
+    phase_ratios 'one, first seconds' 'plain, first seconds' |
+        goal_row "throughput with one snapshot in its first $first_seconds s, to none, in turns" at-least 0.85
+    phase_ratios 'durable, first seconds' 'plain, first seconds' |
+        goal_row "throughput with one durable snapshot in its first $first_seconds s, to none, in turns" at-least 0.85
+    phase_ratios durable plain | goal_row "throughput with one durable snapshot after that, to none, in turns" at-least 0.85
     recorded 'space of five, to the oldest alone' | goal_row "space of five snapshots, to the oldest alone" at-most 1.05
     recorded 'MB kept after DROP, TRUNCATE, VACUUM FULL' |
         goal_row "MB kept after DROP, TRUNCATE and VACUUM FULL of three large tables" at-most 1
@@ -88,7 +93,9 @@ write_snapshots_page() {
         echo "# What snapshots by the hook cost"
         echo
         echo "\`scripts/bench snapshots\` wrote this page: pgbench with 8 clients at scale $pgbench_scale and $few_files more tables, medians of $pairs rounds of $seconds s."
-        echo "Ratios are of values of one round. Two runs of the same phase differ by $(printf '%.0f' "$(noise)") % within a round, in the median."
+        echo "Ratios are of values of one round. \"At the same time\": two servers, one of each kind, each with its own 8 clients, share the processors, so that"
+        echo "a slower moment of the machine meets both; two servers without the library gave $(recorded 'none beside none' | in_order)."
+        echo "\"In turns\": the disk is not shared; two runs of the same phase differ by $(printf '%.0f' "$(noise)") % within a round, in the median."
         echo
         echo "| what | measured | goal | met | each round, in order of size |"
         echo "|---|---:|---|---|---|"

@@ -6,9 +6,10 @@
 )]
 
 use core::ffi::{CStr, c_int};
+use core::ops::Range;
 
 use windlass_layout::hook::{
-    Cause, Fault, FileKey, Memory, System, Waiter, blocks_of, is_durable, preserve,
+    Cause, Fault, FileKey, Memory, System, Waiter, blocks_of, first_needed, is_durable, preserve,
 };
 use windlass_layout::{Geometry, Slot, SlotEntry};
 
@@ -32,24 +33,34 @@ pub(crate) struct Changed {
     pub(crate) key: FileKey,
 }
 
-/// Preserves the pages from byte `from` up to byte `to`, as far as a snapshot needs them.
+/// Preserves the pages from byte `from` up to byte `to`, as far as a snapshot needs them. Most
+/// writes find that all of theirs are preserved: that costs the same however many snapshots there
+/// are, because the newest says so.
 pub(crate) fn keep(memory: Memory<'_>, own: &mut Own, file: Changed, from: u64, to: u64) {
-    let blocks = u64::from(blocks_of(memory, file.key));
-    let page_bytes = memory.page_bytes();
-    let Ok(geometry) = Geometry::new(page_bytes) else {
+    let Ok(geometry) = Geometry::new(memory.page_bytes()) else {
         return;
     };
-    let page = u64::from(page_bytes);
-    let end = to.div_ceil(page).min(blocks);
+    let page = u64::from(geometry.page_bytes());
     let start = from / page;
-    if start >= end {
-        return;
+    let mut end = to.div_ceil(page);
+    // To ask all snapshots where the file ends takes longer than to look at one block.
+    if end.saturating_sub(start) > 1 {
+        end = end.min(u64::from(blocks_of(memory, file.key)));
     }
+    if let Some(first) = first_needed(memory, file.key, start..end) {
+        copy(memory, own, file, geometry, first..end);
+    }
+}
+
+/// Preserves those of the blocks that a snapshot needs. It has a page on its stack, which is not
+/// to cost anything where no page is copied.
+#[inline(never)]
+fn copy(memory: Memory<'_>, own: &mut Own, file: Changed, geometry: Geometry, blocks: Range<u64>) {
     let mut page = core::mem::MaybeUninit::<Page>::uninit();
     // SAFETY: every pattern of bits is a byte, and only what was read is used. Filling it first
     // would cost more than the copy.
     let bytes = unsafe { &mut (*page.as_mut_ptr()).0 };
-    let Some(bytes) = bytes.get_mut(..page_bytes as usize) else {
+    let Some(bytes) = bytes.get_mut(..geometry.page_bytes() as usize) else {
         return;
     };
     let mut copier = Copier {
@@ -64,7 +75,7 @@ pub(crate) fn keep(memory: Memory<'_>, own: &mut Own, file: Changed, from: u64, 
             false => Patience::default(),
         },
     };
-    for block in start..end {
+    for block in blocks {
         preserve(memory, &own.process, file.key, block, &mut copier);
     }
 }

@@ -71,5 +71,6 @@ pub use times::{
     set_last_change,
 };
 pub use writer::{
-    Fault, System, blocks_of, is_durable, is_tracked, lose_all, lose_numbered, preserve, restore,
+    Fault, System, blocks_of, first_needed, is_durable, is_tracked, lose_all, lose_numbered,
+    preserve, restore,
 };

@@ -42,4 +42,4 @@ pub use names::{lose_unpinned, needs_grave, needs_pin};
 pub use process::{Busy, Process, Waiter, grace, pause, resume};
 pub use reader::{Found, Reading, find, is_lost};
 pub use snapshot::{FileKey, FileLink, FileRecord, Limits, Snapshot};
-pub use writer::{Fault, System, preserve};
+pub use writer::{Fault, System, first_needed, preserve};

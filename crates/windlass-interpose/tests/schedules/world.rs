@@ -6,8 +6,8 @@ use shuttle::thread;
 
 use crate::hook::{
     Ahead, Busy, Cause, Fault, FileKey, FileLink, FileRecord, Found, Memory, Moved, Process,
-    Reading, Snapshot, System, Waiter, claim, copy_ahead, drain, find, grace, merge, needs_grave,
-    needs_pin, pause, preserve, publish, release, resume, settle_ahead, unlink,
+    Reading, Snapshot, System, Waiter, claim, copy_ahead, drain, find, first_needed, grace, merge,
+    needs_grave, needs_pin, pause, preserve, publish, release, resume, settle_ahead, unlink,
 };
 use crate::map::Slot;
 use crate::store::SlotEntry;
@@ -157,11 +157,14 @@ impl Actor {
         let memory = world.memory();
         for (turn, block) in (0..).zip(blocks) {
             process.enter(memory, self);
-            preserve(memory, process, FILE, u64::from(*block), self);
+            let number = u64::from(*block);
+            if first_needed(memory, FILE, number..number + 1).is_some() {
+                preserve(memory, process, FILE, number, self);
+            }
             self.calls();
             let page = &world.source[*block as usize];
             if self.is_alive(self.pid) {
-                world.assert_durable(u64::from(*block));
+                world.assert_durable(number);
                 page.store(self.pid * 1000 + turn, Ordering::SeqCst);
             }
             process.leave(memory);

@@ -5,8 +5,8 @@ use shuttle::sync::atomic::Ordering;
 use shuttle::thread;
 
 use crate::each_schedule;
-use crate::hook::{Limits, Process, Snapshot, is_lost};
-use crate::world::{Actor, World};
+use crate::hook::{Limits, Process, Snapshot, first_needed, is_lost};
+use crate::world::{Actor, BLOCKS, FILE, World};
 
 /// Starts a server process that writes.
 pub fn writer(world: &Arc<World>, pid: u32, blocks: Vec<u32>) -> thread::JoinHandle<()> {
@@ -55,6 +55,34 @@ fn two_snapshots_show_two_moments_and_cost_one_page_a_block() {
         controller.checks(second.0, &second.1);
         // Three writes to two blocks, with at most two moments between them.
         assert!(world.memory().next_slot() <= 3);
+    });
+}
+
+#[test]
+fn a_page_that_the_newest_snapshot_has_needs_nothing_and_every_other_one_is_found() {
+    each_schedule(|| {
+        let world = World::new();
+        let memory = world.memory();
+        let needed = || first_needed(memory, FILE, 0..BLOCKS.into());
+        let two_write = |blocks: &[u32]| {
+            for writer in [1, 2].map(|pid| writer(&world, pid, blocks.to_vec())) {
+                writer.join().unwrap();
+            }
+        };
+        let mut controller = Actor::new(&world, 3);
+        assert_eq!(needed(), None, "there is no snapshot");
+        let first = controller.creates(1).unwrap();
+        assert_eq!(needed(), Some(0));
+        two_write(&[0]);
+        assert_eq!(needed(), Some(1));
+        let second = controller.creates(2).unwrap();
+        assert_eq!(needed(), Some(0), "only the older one has it");
+        two_write(&[1, 0]);
+        assert_eq!(needed(), None);
+        let behind_the_end = u64::from(BLOCKS)..u64::from(BLOCKS) + 9;
+        assert_eq!(first_needed(memory, FILE, behind_the_end), None);
+        controller.checks(first.0, &first.1);
+        controller.checks(second.0, &second.1);
     });
 }
 

@@ -1,5 +1,7 @@
 //! What a process of the server does before it overwrites a page.
 
+use core::ops::Range;
+
 use super::ahead::sync_ahead;
 use super::cell::Cell;
 use super::limits::{enforce, forgotten};
@@ -88,6 +90,12 @@ pub(super) fn need<'a>(memory: Memory<'a>, key: FileKey, block: u64) -> Need<'a>
         }
     }
     Need::Nothing
+}
+
+/// The first of these blocks of a file for which [`preserve`] has something to do. The process must
+/// be inside. Blocks that a snapshot has are not looked up in older ones.
+pub fn first_needed(memory: Memory<'_>, key: FileKey, mut blocks: Range<u64>) -> Option<u64> {
+    blocks.find(|block| !matches!(need(memory, key, *block), Need::Nothing))
 }
 
 /// Preserves the page of a block, if a snapshot still needs it. The process must be inside. If this

@@ -185,6 +185,7 @@ pub fn map_extent(memory: Memory<'_>) -> Option<(u64, u64)> {
 }
 
 /// Whether writes have to be marked.
+#[inline]
 pub fn is_mapping(memory: Memory<'_>) -> bool {
     memory.load(GENERATION_AT) != 0
 }

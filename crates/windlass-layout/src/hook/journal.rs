@@ -67,6 +67,7 @@ fn start(memory: Memory<'_>) -> u64 {
 }
 
 /// Whether changes have to be noted.
+#[inline]
 pub fn is_noting(memory: Memory<'_>) -> bool {
     memory.load(JOURNAL_ENTRIES_AT) != 0 && memory.load(JOURNAL_SPOILED_AT) == 0
 }

@@ -163,6 +163,9 @@ pub fn identity_of_store(inode: u64, born: i64) -> u32 {
 }
 
 /// The words of the shared memory.
+///
+/// What every write of the server asks is marked `inline`, here and in the modules beside: the
+/// hook's library is an rlib, too, and for such a one cargo does not optimise across crates.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory<'a> {
     words: &'a [AtomicU32],
@@ -170,6 +173,7 @@ pub struct Memory<'a> {
 
 impl<'a> Memory<'a> {
     /// The memory with these words; `None` if they are too few.
+    #[inline]
     pub fn new(words: &'a [AtomicU32]) -> Option<Self> {
         (words.len() >= AREA_AT).then_some(Self { words })
     }
@@ -192,6 +196,7 @@ impl<'a> Memory<'a> {
     }
 
     /// Bytes of a page; 0 until the first snapshot says it.
+    #[inline]
     pub fn page_bytes(&self) -> u32 {
         self.load(PAGE_BYTES_AT)
     }
@@ -258,6 +263,7 @@ impl<'a> Memory<'a> {
     }
 
     /// The newest snapshot's place in the table + 1; 0 if there is none.
+    #[inline]
     pub fn newest(&self) -> u32 {
         self.load(NEWEST_AT)
     }
@@ -332,14 +338,17 @@ impl<'a> Memory<'a> {
         self.store(NEXT_SLOT_AT, slots);
     }
 
+    #[inline]
     pub(super) fn word(&self, at: usize) -> Option<&'a AtomicU32> {
         self.words.get(at)
     }
 
+    #[inline]
     pub(super) fn load(&self, at: usize) -> u32 {
         self.word(at).map_or(0, |word| word.load(Ordering::SeqCst))
     }
 
+    #[inline]
     pub(super) fn store(&self, at: usize, value: u32) {
         if let Some(word) = self.word(at) {
             word.store(value, Ordering::SeqCst);
@@ -347,11 +356,13 @@ impl<'a> Memory<'a> {
     }
 
     /// Adds 1 and returns the value before.
+    #[inline]
     pub(super) fn add(&self, at: usize) -> u32 {
         self.word(at)
             .map_or(0, |word| word.fetch_add(1, Ordering::SeqCst))
     }
 
+    #[inline]
     pub(super) fn subtract(&self, at: usize) {
         if let Some(word) = self.word(at) {
             word.fetch_sub(1, Ordering::SeqCst);
@@ -359,6 +370,7 @@ impl<'a> Memory<'a> {
     }
 
     /// Replaces `old` by `new`; false if the word holds something else.
+    #[inline]
     pub(super) fn replace(&self, at: usize, old: u32, new: u32) -> bool {
         self.word(at).is_some_and(|word| {
             word.compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst)

@@ -110,6 +110,7 @@ impl Process {
     }
 
     /// Leaves a call.
+    #[inline]
     pub fn leave(&mut self, memory: Memory<'_>) {
         self.depth = self.depth.saturating_sub(1);
         if self.depth == 0 {
@@ -126,6 +127,7 @@ impl Process {
         self.depth > 1
     }
 
+    #[inline]
     fn step_in(&mut self, memory: Memory<'_>) {
         match self.place {
             Some(place) => {
@@ -138,6 +140,7 @@ impl Process {
         }
     }
 
+    #[inline]
     fn step_out(&mut self, memory: Memory<'_>) {
         match self.place {
             Some(place) => {
@@ -179,6 +182,7 @@ pub(super) fn is_gone(memory: Memory<'_>, word: u32, waiter: &mut impl Waiter) -
     pid == 0 || !waiter.is_alive(pid)
 }
 
+#[inline]
 pub(super) fn at(place: u32) -> usize {
     PROCESSES_AT + place as usize * PROCESS_WORDS
 }

@@ -129,6 +129,7 @@ impl Process {
     }
 
     /// Whether it has told that it changes something.
+    #[inline]
     pub const fn is_at_change(&self) -> bool {
         self.is_noted
     }

@@ -1,4 +1,5 @@
-//! The manual has every command and every option, and names no option that does not exist.
+//! The manual has every command and every option, and names no option that does not exist. It says
+//! what the messages of snapshots mean.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -169,4 +170,65 @@ fn the_manual_names_no_option_that_does_not_exist() {
         "there is no such option:\n  {}",
         faults.join("\n  ")
     );
+}
+
+/// The messages of the errors in a source file.
+fn messages(source: &str) -> Vec<&str> {
+    let after = source.split("#[error(").skip(1).map(str::trim_start);
+    let quoted = after.filter_map(|text| text.strip_prefix('"')?.split_once('"'));
+    quoted.map(|(message, _)| message).collect()
+}
+
+/// What is always the same in a message, in order.
+fn fixed_parts(message: &str) -> Vec<&str> {
+    let parts = message.split(['{', '}']).step_by(2);
+    let parts = parts.map(|part| part.trim_matches(|letter: char| " :;,".contains(letter)));
+    parts.filter(|part| !part.is_empty()).collect()
+}
+
+/// Whether a line has all of these, in order.
+fn has_in_order(line: &str, parts: &[&str]) -> bool {
+    let mut rest = line;
+    parts.iter().all(|part| match rest.split_once(*part) {
+        Some((_, after)) => {
+            rest = after;
+            true
+        }
+        None => false,
+    })
+}
+
+/// Whoever sees a message at night looks for its words in the manual.
+#[test]
+fn the_manual_says_what_every_message_of_snapshots_means() {
+    let pages = ["manual/snapshots.md", "manual/snapshots-operations.md"].map(page);
+    let rows: Vec<&str> = pages.iter().flat_map(|text| text.lines()).collect();
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../windlass-snapshot/src");
+    let mut missing = Vec::new();
+    for name in ["error.rs", "hook/error.rs"] {
+        let source = fs::read_to_string(sources.join(name)).expect("a source");
+        let messages = messages(&source);
+        assert!(messages.len() > 10, "{name}: {}", messages.len());
+        for message in messages {
+            let parts = fixed_parts(message);
+            if !rows.iter().any(|row| has_in_order(row, &parts)) {
+                missing.push(format!("{name}: {message}"));
+            }
+        }
+    }
+    assert!(
+        missing.is_empty(),
+        "no table of docs/manual/snapshots.md or docs/manual/snapshots-operations.md has:\n  {}",
+        missing.join("\n  ")
+    );
+}
+
+#[test]
+fn a_message_is_found_by_what_is_always_the_same_in_it() {
+    let source = "#[error(transparent)]\n#[error(\n    \"{} has {free}: {why}\",\n    0\n)]\n";
+    assert_eq!(messages(source), ["{} has {free}: {why}"]);
+    let parts = fixed_parts("the disk of {} has {free}: {why}");
+    assert_eq!(parts, ["the disk of", "has"]);
+    assert!(has_in_order("| `the disk of /a has 1` |", &parts));
+    assert!(!has_in_order("| `it has the disk of /a` |", &parts));
 }

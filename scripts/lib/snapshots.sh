@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # bench snapshots: what the library in a PostgreSQL server and its snapshots cost pgbench, and how long it takes to make, open and revert one.
-# Only values of one round are compared. Where a few percent count, two servers run at the same time on the same processors, so that a machine
-# that becomes slower meets both alike; where one of them writes more and the other would wait for the same disk, they take turns.
+# Only values of one round are compared. Where a few percent count, two servers run in turns of milliseconds (turns.py), so that a machine that
+# becomes slower meets both alike. Where one of them writes more, and the other would wait for the same disk, whole phases take turns.
 # Never does: use a server that it did not start. Needs common.sh, cluster.sh, measure.sh, snapshots_page.sh; of scripts/bench windlass, bench_dir,
 # pairs, seconds, pgbench_scale, results_dir.
 set -euo pipefail
@@ -11,10 +11,12 @@ snapshot_cluster=
 beside_cluster=
 snapshot_library=
 readonly first_seconds=5
-# After so long two pgbench beside each other have written most pages once, so a snapshot has most of those that will change.
-readonly settling_seconds=60
+# After so long pgbench has written most pages once, so a snapshot has most of those that will change.
+readonly settling_seconds=40
 # Five seconds alone say little.
 readonly first_seconds_times=3
+# The speed of a machine with neighbours changes within a second.
+readonly slice_seconds=0.025
 
 snapshots_start() {
     cluster_start "$snapshot_cluster" "$PG_BINDIR" max_wal_size=4GB autovacuum=off "shared_preload_libraries='${1:-}'"
@@ -287,12 +289,16 @@ phases_in_turns() {
     phase_plain
 }
 
-# both_tps SECONDS: of the cluster, and then of the other one, which runs at the same time.
+# both_tps SECONDS: of the cluster, and then of the other one. Each runs for so long, in turns with the other.
 both_tps() {
-    beside snapshot_tps "$1" >"$results_dir/beside.tps" &
-    snapshot_tps "$1"
-    wait $!
-    cat "$results_dir/beside.tps"
+    local loads=$((2 * $1 + 1))
+    beside snapshot_tps "$loads" >"$results_dir/beside.tps" &
+    snapshot_tps "$loads" >"$results_dir/own.tps" &
+    # Until all are connected.
+    sleep 0.5
+    as_server python3 "$bench_dir/tools/turns.py" $((2 * $1)) "$slice_seconds" "$snapshot_cluster" "$beside_cluster"
+    wait
+    cat "$results_dir/own.tps" "$results_dir/beside.tps"
 }
 
 settle_both() {
@@ -369,6 +375,7 @@ snapshot_round() {
 
 bench_snapshots() {
     local round
+    need python3:python3
     snapshot_cluster="$bench_dir/snapshots"
     beside_cluster="$bench_dir/snapshots-beside"
     snapshot_library=$bench_dir/tools/libwindlass_interpose.so
@@ -377,6 +384,7 @@ bench_snapshots() {
         WINDLASS_LIBRARY=$target_dir/release/libwindlass_interpose.so
     fi
     install -m 755 "$WINDLASS_LIBRARY" "$snapshot_library"
+    install -m 644 "$here/lib/turns.py" "$bench_dir/tools/turns.py"
     rm -rf "$snapshot_cluster" "$beside_cluster"
     as_server "$windlass" close bench-view --quiet >/dev/null 2>&1 || true
     server_dir "$bench_dir/scratch"

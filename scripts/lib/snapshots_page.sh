@@ -66,18 +66,18 @@ step_table() {
 }
 
 snapshot_rows() {
-    recorded 'library beside none' | goal_row "throughput with the library and no snapshot, to none, at the same time" at-least 0.98
+    recorded 'library beside none' | goal_row "throughput with the library and no snapshot, to none" at-least 0.98
     recorded 'one beside none' |
-        goal_row "throughput with one snapshot $settling_seconds s later, to none, at the same time" at-least 0.93
+        goal_row "throughput with one snapshot $settling_seconds s later, to none" at-least 0.93
     recorded 'five beside one' |
-        goal_row "throughput with five snapshots $settling_seconds s later, to one, at the same time" at-least 0.97
+        goal_row "throughput with five snapshots $settling_seconds s later, to one" at-least 0.97
     recorded 'five beside one, first seconds' |
-        goal_row "throughput with five snapshots in the first $first_seconds s of the newest, to one in its own, at the same time" at-least 0.97
+        goal_row "throughput with five snapshots in the first $first_seconds s of the newest, to one in its own" at-least 0.97
     phase_ratios 'one, first seconds' 'plain, first seconds' |
-        goal_row "throughput with one snapshot in its first $first_seconds s, to none, in turns" at-least 0.85
+        goal_row "throughput with one snapshot in its first $first_seconds s, to none, phase by phase" at-least 0.85
     phase_ratios 'durable, first seconds' 'plain, first seconds' |
-        goal_row "throughput with one durable snapshot in its first $first_seconds s, to none, in turns" at-least 0.85
-    phase_ratios durable plain | goal_row "throughput with one durable snapshot after that, to none, in turns" at-least 0.85
+        goal_row "throughput with one durable snapshot in its first $first_seconds s, to none, phase by phase" at-least 0.85
+    phase_ratios durable plain | goal_row "throughput with one durable snapshot after that, to none, phase by phase" at-least 0.85
     recorded 'space of five, to the oldest alone' | goal_row "space of five snapshots, to the oldest alone" at-most 1.05
     recorded 'MB kept after DROP, TRUNCATE, VACUUM FULL' |
         goal_row "MB kept after DROP, TRUNCATE and VACUUM FULL of three large tables" at-most 1
@@ -93,9 +93,9 @@ write_snapshots_page() {
         echo "# What snapshots by the hook cost"
         echo
         echo "\`scripts/bench snapshots\` wrote this page: pgbench with 8 clients at scale $pgbench_scale and $few_files more tables, medians of $pairs rounds of $seconds s."
-        echo "Ratios are of values of one round. \"At the same time\": two servers, one of each kind, each with its own 8 clients, share the processors, so that"
-        echo "a slower moment of the machine meets both; two servers without the library gave $(recorded 'none beside none' | in_order)."
-        echo "\"In turns\": the disk is not shared; two runs of the same phase differ by $(printf '%.0f' "$(noise)") % within a round, in the median."
+        echo "Ratios are of values of one round. Two servers, one of each kind, each with its own clients, have the processors in turns of $slice_seconds s, so that"
+        echo "a slower moment of the machine meets both. Two servers without the library gave $(recorded 'none beside none' | in_order). \"Phase by phase\": one"
+        echo "server after the other, because the disk is not shared then; two runs of the same phase differ by $(printf '%.0f' "$(noise)") % within a round, in the median."
         echo
         echo "| what | measured | goal | met | each round, in order of size |"
         echo "|---|---:|---|---|---|"

@@ -27,6 +27,7 @@ use crate::usage;
 const FILE: &str = "undo";
 /// The directory of a cluster's state.
 const DIRECTORY: &str = "before";
+const PRIVATE_MODE: u32 = 0o600;
 /// What stands in front of a number. The name of a snapshot has no colon.
 const WORD: &str = "undo:";
 
@@ -200,6 +201,22 @@ pub(crate) fn discard_brought_back(
     gone.try_for_each(|state| state.discard())
 }
 
+/// Notes whether what begins now is an undo of a SQLite database. It comes before there is a
+/// pending state, because the record of that comes last.
+pub(crate) fn note_undo(directory: &Path, is_undo: bool) -> Result<(), SnapshotError> {
+    let path = directory.join(undo::PENDING_BY_UNDO);
+    match is_undo {
+        true => durable::write(&path, b"", PRIVATE_MODE).doing("write", &path),
+        // What an earlier one left.
+        false => discard(&path),
+    }
+}
+
+/// Whether a revert of a SQLite database has left a state that is pending, or is at work.
+pub(crate) fn has_pending(directory: &Path) -> bool {
+    directory.join(undo::PENDING).symlink_metadata().is_ok()
+}
+
 /// The record of a pending state of a SQLite database. One that is not complete has none.
 pub(crate) fn pending(directory: &Path) -> Result<Option<UndoRecord>, SnapshotError> {
     match UndoRecord::read(&directory.join(undo::PENDING)) {
@@ -216,9 +233,8 @@ pub(crate) fn settle(
     is_committed: impl Fn(u32) -> bool,
 ) -> Result<Option<Settled>, SnapshotError> {
     let pending = directory.join(undo::PENDING);
-    // The file was complete before the commit began. So one that is not was never needed.
     let record = match UndoRecord::read(&pending) {
-        Err(SnapshotError::Damaged { .. }) => return discard(&pending).map(|()| None),
+        Err(SnapshotError::Damaged { .. }) => return settle_begun(directory),
         record => record?,
     };
     let Some(record) = record else {
@@ -227,12 +243,35 @@ pub(crate) fn settle(
     let is_finished = is_committed(record.schema_cookie);
     match is_finished {
         true => finish(directory, &record)?,
-        false => discard(&pending)?,
+        false => discard_pending(directory)?,
     }
     Ok(Some(Settled {
         is_undo: record.by == BY_UNDO,
         is_finished,
     }))
+}
+
+/// Takes away a pending state of a SQLite database that is not complete. It was complete before the
+/// commit began, so such a one was never needed. `None` if there is none. The place must be locked.
+pub(crate) fn settle_begun(directory: &Path) -> Result<Option<Settled>, SnapshotError> {
+    match UndoRecord::read(&directory.join(undo::PENDING)) {
+        Err(SnapshotError::Damaged { .. }) => {
+            let is_undo = directory.join(undo::PENDING_BY_UNDO).exists();
+            discard_pending(directory)?;
+            Ok(Some(Settled {
+                is_undo,
+                is_finished: false,
+            }))
+        }
+        record => record.map(|_| None),
+    }
+}
+
+/// Removes the pending state of a SQLite database, with the note about it.
+fn discard_pending(directory: &Path) -> Result<(), SnapshotError> {
+    discard(&directory.join(undo::PENDING))?;
+    undo::forget_note(directory);
+    Ok(())
 }
 
 /// Gives the pending state of a SQLite database its name, durably.
@@ -242,7 +281,9 @@ pub(crate) fn finish(directory: &Path, record: &UndoRecord) -> Result<(), Snapsh
         directory.join(undo::PENDING),
         file_of(directory, UndoNumber(record.number)),
     );
-    durable::rename(&from, &to).doing("rename", &from)
+    durable::rename(&from, &to).doing("rename", &from)?;
+    undo::forget_note(directory);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -266,6 +307,7 @@ mod tests {
             "undo.01",
             "undo.",
             "undo.pending",
+            undo::PENDING_BY_UNDO,
             "before.pending",
             "undone",
             "record",
@@ -290,10 +332,34 @@ mod tests {
         written(place.path());
         assert_eq!(settled(false), (Some(false), 0));
         UndoWriter::create(place.path()).unwrap();
-        assert_eq!(settled(true), (None, 0));
+        assert_eq!(settled(true), (Some(false), 0));
         written(place.path());
         assert_eq!(settled(true), (Some(true), 1));
         assert_eq!(settled(false), (None, 1));
+    }
+
+    /// Its record would come last.
+    #[test]
+    fn an_undo_that_was_cut_off_is_known_as_one_whatever_it_had_kept() {
+        let place = tempfile::tempdir().unwrap();
+        for is_undo in [true, false] {
+            // An earlier one was killed when it had ended.
+            note_undo(place.path(), true).unwrap();
+            assert_eq!(settle_begun(place.path()).unwrap(), None);
+            note_undo(place.path(), is_undo).unwrap();
+            UndoWriter::create(place.path()).unwrap();
+            assert!(has_pending(place.path()));
+            let settled = Settled {
+                is_undo,
+                is_finished: false,
+            };
+            assert_eq!(settle_begun(place.path()).unwrap(), Some(settled));
+            assert!(!has_pending(place.path()));
+            assert!(!place.path().join(undo::PENDING_BY_UNDO).exists());
+        }
+        written(place.path());
+        assert_eq!(settle_begun(place.path()).unwrap(), None, "it is complete");
+        assert!(has_pending(place.path()));
     }
 
     /// Whoever typed it again must not undo once more.

@@ -24,7 +24,7 @@
 mod writing;
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -120,7 +120,7 @@ impl Reverted {
 pub struct Decided {
     /// Whether SQLite first rolled back the transaction of a process that had ended within it.
     pub rolled_back: bool,
-    /// What became of the revert. `None` if none was cut off that had kept all of its pages.
+    /// What became of the revert. `None` if none was cut off that had begun to keep pages.
     pub settled: Option<Settled>,
 }
 
@@ -249,20 +249,16 @@ pub fn settle(
     database: &Database,
     cancel: &Cancel,
 ) -> Result<Decided, SnapshotError> {
-    let page_bytes = || -> Result<Option<u32>, SnapshotError> {
-        let records = place.list()?.into_iter().filter_map(|entry| match entry {
-            Entry::Snapshot(snapshot) => overwritten::pending(snapshot.path()).transpose(),
-            _ => None,
+    let found = left(place)?;
+    if page_bytes_of(&found)?.is_none() {
+        return Ok(Decided {
+            settled: settle_begun(place, &found)?,
+            rolled_back: false,
         });
-        let first = records.into_iter().next().transpose()?;
-        Ok(first.map(|record| record.page_bytes))
-    };
-    if page_bytes()?.is_none() {
-        return Ok(Decided::default());
     }
     // Whoever had the lock may be the one whose revert that was.
     let _alone = place.lock()?;
-    let Some(page_bytes) = page_bytes()? else {
+    let Some(page_bytes) = page_bytes_of(&left(place)?)? else {
         return Ok(Decided::default());
     };
     let overwrite = database.begin_overwrite(page_bytes, cancel)?;
@@ -270,6 +266,39 @@ pub fn settle(
         settled: settle_all(place, &overwrite)?,
         rolled_back: overwrite.found_hot_journal(),
     })
+}
+
+/// The directories of snapshots in which a revert has left something, or is at work.
+fn left(place: &Place) -> Result<Vec<PathBuf>, SnapshotError> {
+    let paths = place.list()?.into_iter().filter_map(|entry| match entry {
+        Entry::Snapshot(snapshot) => Some(snapshot.path().to_owned()),
+        _ => None,
+    });
+    Ok(paths
+        .filter(|path| overwritten::has_pending(path))
+        .collect())
+}
+
+/// The size of the pages that are kept in one of these, if one is complete.
+fn page_bytes_of(left: &[PathBuf]) -> Result<Option<u32>, SnapshotError> {
+    let mut paths = left.iter();
+    let first = paths.find_map(|path| overwritten::pending(path).transpose());
+    Ok(first.transpose()?.map(|record| record.page_bytes))
+}
+
+/// Takes away what reverts left that were cut off before they had kept everything: they have
+/// changed nothing. Says what became of one of them.
+fn settle_begun(place: &Place, left: &[PathBuf]) -> Result<Option<Settled>, SnapshotError> {
+    if left.is_empty() {
+        return Ok(None);
+    }
+    // One that is at work has the lock, and leaves nothing like that.
+    let _alone = place.lock()?;
+    let mut last = None;
+    for directory in left {
+        last = overwritten::settle_begun(directory)?.or(last);
+    }
+    Ok(last)
 }
 
 /// Decides about everything that killed reverts left. Says what became of one of them: of one that

@@ -29,6 +29,9 @@ use crate::error::{Doing, SnapshotError};
 pub(crate) const UNDO: &str = "undo";
 /// Pages that are not complete, or whose transaction is not committed.
 pub(crate) const PENDING: &str = "undo.pending";
+/// Says that the pages of a SQLite database which are pending are those that an undo overwrites.
+/// Without pending pages it means nothing.
+pub(crate) const PENDING_BY_UNDO: &str = "undo.pending-by-undo";
 /// The directory of a cluster's state while its revert is under way, or was cut off.
 pub(crate) const PENDING_STATE: &str = "before.pending";
 /// The list of a cluster's files, and its pg_control, in the directory of its state.
@@ -272,8 +275,15 @@ impl UndoWriter {
     /// Removes the file.
     pub(crate) fn discard(self) -> Result<(), SnapshotError> {
         drop(self.behind);
-        std::fs::remove_file(&self.path).doing("remove", &self.path)
+        std::fs::remove_file(&self.path).doing("remove", &self.path)?;
+        forget_note(self.path.parent().unwrap_or(&self.path));
+        Ok(())
     }
+}
+
+/// Removes the note of an undo that has ended. If it stays, the next revert removes it.
+pub(crate) fn forget_note(directory: &Path) {
+    std::fs::remove_file(directory.join(PENDING_BY_UNDO)).unwrap_or_default();
 }
 
 /// Reads the pages of an undo, in their order.

@@ -55,8 +55,11 @@ pub struct BackPlan {
 pub enum Undoing {
     /// A state to bring back.
     Planned(Box<BackPlan>),
-    /// An undo that was cut off. It is finished now, and it is what the caller wants.
-    Finished {
+    /// Something that was cut off, and is settled now. That is what the caller wants: an undo is
+    /// finished, or the newest revert is undone.
+    Settled {
+        /// What it was, and what became of it.
+        settled: Settled,
         /// The database file, or the data directory.
         database: PathBuf,
         /// PostgreSQL: the command that starts the server, if it does not run.
@@ -118,16 +121,20 @@ pub fn plan_revert(caller: &Caller, of: &SnapshotsOf) -> Result<BackPlan, Operat
 
 /// Plans to bring back a state that a revert or an undo overwrote: the one with this name, or the
 /// newest that a revert did. Whoever finds an undo that was cut off, and names none or the state
-/// that it brought back, means that one: a next one would lead one state too far.
+/// that it brought back, means that one; whoever finds a revert that was cut off, and names no
+/// state, means that revert. A next one would lead one state too far.
 pub fn plan_undo(
     caller: &Caller,
     of: &SnapshotsOf,
     state: Option<&str>,
 ) -> Result<Undoing, OperationError> {
     let opened = open(caller, of)?;
-    if opened.has_finished_undo() && is_brought_back(state, &opened.place)? {
+    if let Some(settled) = opened.settled
+        && is_all(settled, state, &opened.place)?
+    {
         let cluster = opened.what.cluster();
-        return Ok(Undoing::Finished {
+        return Ok(Undoing::Settled {
+            settled,
             start_command: cluster.and_then(start_if_stopped),
             database: opened.database,
         });
@@ -143,6 +150,18 @@ pub fn plan_undo(
     let record = undo.known()?;
     let plan = BackPlan::new(opened, undo.snapshot, Some((undo.number, record)))?;
     Ok(Undoing::Planned(Box::new(plan)))
+}
+
+/// Whether what was cut off, and was settled just now, is all that the caller of an undo wants who
+/// names this state, or none.
+fn is_all(settled: Settled, state: Option<&str>, place: &Place) -> Result<bool, OperationError> {
+    match (settled.is_undo, settled.is_finished) {
+        (true, true) => is_brought_back(state, place),
+        // The newest revert is undone already, and nobody asked for the one before it.
+        (false, false) => Ok(state.is_none()),
+        // The undo is still to be done, or the revert can be undone.
+        (true, false) | (false, true) => Ok(false),
+    }
 }
 
 /// Whether the undo that was just finished is the one that brings back what this word names, if it
@@ -180,13 +199,6 @@ struct Opened {
     rolled_back: bool,
     /// What became of a revert that was cut off, if one was.
     settled: Option<Settled>,
-}
-
-impl Opened {
-    /// Whether an undo was cut off that is finished now.
-    fn has_finished_undo(&self) -> bool {
-        self.settled.is_some_and(|it| it.is_undo && it.is_finished)
-    }
 }
 
 impl What {

@@ -15,6 +15,7 @@ use windlass_sqlite::{Overwrite, SharedExtents, comparable_first_page, is_lock_p
 
 use super::State;
 use crate::error::SnapshotError;
+use crate::overwritten;
 use crate::undo::{UndoReader, UndoWriter};
 
 /// Bytes that are compared at a time: a multiple of every page size.
@@ -43,6 +44,7 @@ impl<'a> Writing<'a> {
             .as_ref()
             .map_or(base.page_count, |over| over.record().page_count);
         let now_pages = overwrite.reader().bytes() / u64::from(base.page_bytes);
+        overwritten::note_undo(directory, over.is_some())?;
         Ok(Self {
             base,
             over,

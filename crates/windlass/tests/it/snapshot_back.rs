@@ -152,6 +152,49 @@ fn an_undo_of_a_state_that_cannot_be_read_names_the_next_older_one() {
     assert_eq!(ledger.check(&ledger.path), 40);
 }
 
+/// It is undone already, and nobody asked for what the one before it overwrote.
+#[test]
+fn an_undo_after_a_revert_that_was_cut_off_brings_back_nothing_older() {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let ledger = ledger(place.path());
+    let database = ledger.path.to_str().unwrap();
+    let made = done(&["snapshot", "create", database, "then"]);
+    let word = format!("{database}@then");
+    ledger.commit(21, 40);
+    done(&["snapshot", "revert", &word, "--yes"]);
+    ledger.commit(21, 30);
+    let directory = Path::new(made["place"].as_str().unwrap());
+    let pending = directory.join("undo.pending");
+    let whole = std::fs::read(directory.join("undo.1")).unwrap();
+    let undo = ["snapshot", "undo", database, "--yes"];
+    // What it was about to keep is not complete.
+    for kept in [&whole[..whole.len() / 2], &[]] {
+        std::fs::write(&pending, kept).unwrap();
+        let said = done(&undo);
+        assert_eq!(said["finished"], true, "{said}");
+        assert_eq!(said["cut_off"], "revert", "{said}");
+        assert!(!pending.exists());
+        assert_eq!(ledger.check(&ledger.path), 30);
+    }
+    std::fs::write(&pending, b"").unwrap();
+    let printed = run(&undo, 0);
+    assert!(printed.contains("no undo began"), "{printed}");
+    // Who names a state wants that one, and an undo that was cut off is still to be done.
+    let note = directory.join("undo.pending-by-undo");
+    for (state, is_undo) in [(Some("undo:1"), false), (None, true)] {
+        std::fs::write(&pending, b"").unwrap();
+        if is_undo {
+            std::fs::write(&note, b"").unwrap();
+        }
+        let words: Vec<_> = undo.into_iter().chain(state).collect();
+        let said = done(&words);
+        assert_eq!(said["finished"], false, "{said}");
+        assert_eq!(ledger.check(&ledger.path), 40, "{said}");
+        assert!(!note.exists());
+        done(&["snapshot", "revert", &word, "--yes"]);
+    }
+}
+
 /// What a killed revert left is decided first, and SQLite rolls the transaction back for that.
 #[test]
 fn a_transaction_that_is_rolled_back_before_the_revert_begins_is_told() {

@@ -6,7 +6,7 @@ use serde_json::json;
 use windlass_engine::show_size;
 use windlass_operations::Caller;
 use windlass_operations::snapshots::{
-    self, BackOutcome, BackPlan, STATES_KEPT, SnapshotsOf, UndoNumber, Undoing, is_limit,
+    self, BackOutcome, BackPlan, STATES_KEPT, Settled, SnapshotsOf, UndoNumber, Undoing, is_limit,
     plan_revert, plan_undo,
 };
 
@@ -31,29 +31,35 @@ pub fn undo(global: &Global, arguments: &SnapshotUndo) -> Result<Code, Failure> 
     let caller = requests::quiet_caller(global);
     match plan_undo(&caller, &of, arguments.state.as_deref())? {
         Undoing::Planned(plan) => run((global, &caller), &plan, arguments.yes),
-        Undoing::Finished {
+        Undoing::Settled {
+            settled,
             database,
             start_command,
         } => {
-            show_finished(global, &database, start_command.as_deref());
+            show_settled(global, settled, &database, start_command.as_deref());
             Ok(Code::Done)
         }
     }
 }
 
-/// Says that an undo that was cut off is finished, and that this was all.
-fn show_finished(global: &Global, database: &Path, start: Option<&str>) {
+/// Says that an undo that was cut off is finished, or a revert undone, and that this was all.
+fn show_settled(global: &Global, settled: Settled, database: &Path, start: Option<&str>) {
     let database = database.display().to_string();
+    let (cut_off, became) = match settled.is_undo {
+        true => ("undo", "finished, and no other began"),
+        false => ("revert", "undone, and no undo began"),
+    };
     if global.json {
         let document = json!({
             "database": database,
             "undo": true,
             "finished": true,
+            "cut_off": cut_off,
             "start_command": start,
         });
         output::line(&document.to_string());
     } else if !global.quiet {
-        let what = format!("{database}: the undo that was cut off is finished, and no other began");
+        let what = format!("{database}: the {cut_off} that was cut off is {became}");
         output::entry("undone", &what, Tone::Good);
         if let Some(start) = start {
             output::entry("next", &format!("start the server: {start}"), Tone::Plain);

@@ -234,6 +234,30 @@ fn an_undo_that_finishes_the_same_one_that_was_killed_undoes_no_more() {
     }
 }
 
+/// It is undone already, and nobody asked for what the one before it overwrote.
+#[test]
+fn an_undo_that_undoes_a_killed_revert_brings_back_nothing_older() {
+    let mut subject = Subject::new(None, false);
+    let (conninfo, data) = (subject.cluster.conninfo(), subject.data());
+    subject.windlass(&["snapshot", "create", &conninfo, "then", "--method", "copy"]);
+    subject.sql("UPDATE updated SET x = 'first'");
+    subject.cluster.stop("fast");
+    let word = format!("{data}@then");
+    let revert = ["snapshot", "revert", &word, "--yes"];
+    subject.windlass(&revert);
+    subject.cluster.run();
+    subject.sql("UPDATE updated SET x = 'second'");
+    let second = subject.rows();
+    subject.cluster.stop("fast");
+    subject.kill_at("syncfs", &revert);
+    let undo = ["snapshot", "undo", &data, "--yes"];
+    let said = settled_by(&subject.scratch, &undo);
+    assert!(said.contains("undid a revert that was cut off"), "{said}");
+    assert!(said.contains("no undo began"), "{said}");
+    subject.cluster.run();
+    assert_eq!(subject.rows(), second, "{said}");
+}
+
 /// The name of the newest state that was overwritten.
 fn newest_state(subject: &Subject) -> String {
     let listed = subject.windlass(&["snapshot", "list", &subject.data(), "--json"]);

@@ -39,7 +39,7 @@ pub use enable::{EnableRequest, Enabled, LIBRARY, disable, enable};
 pub use image::SnapshotImage;
 pub use listed::{Listed, ListedUndo, Listing, list};
 pub(crate) use named::find as find_named;
-pub use rotate::{RotateOutcome, rotate};
+pub use rotate::{RotateOutcome, WithUndo, rotate};
 pub use subject::Subject;
 use windlass_snapshot::hook::sweep_memories;
 pub use windlass_snapshot::hook::{HookError, HookLimits, HookStart, HookState, Orphans, is_limit};

@@ -43,15 +43,27 @@ pub struct RotateOutcome {
     /// Those that should have been dropped, and are in use.
     pub in_use: Vec<String>,
     /// Those that should have been dropped, and have states that reverts overwrote.
-    pub with_undo: Vec<String>,
+    pub with_undo: Vec<WithUndo>,
     /// Those that should have been dropped, and may have what the new one has not.
     pub held_back: Vec<String>,
+}
+
+/// A snapshot that should have been dropped, and has states that reverts overwrote.
+#[derive(Debug)]
+pub struct WithUndo {
+    /// Its name.
+    pub name: String,
+    /// Whether it has ended by a limit. Then nobody can bring these states back.
+    pub has_ended: bool,
+    /// Whether an earlier rotation has told of it. One that has ended is told of once.
+    pub is_told: bool,
 }
 
 impl RotateOutcome {
     /// How the operation ends.
     pub fn ending(&self) -> Ending {
-        match self.in_use.is_empty() && self.with_undo.is_empty() {
+        let are_told = self.with_undo.iter().all(|one| one.is_told);
+        match self.in_use.is_empty() && are_told {
             true => self.created.ending(),
             false => Ending::Warnings,
         }
@@ -87,10 +99,11 @@ pub fn rotate(
     let mut surplus = surplus(&found.all, keep)?;
     // Another rotation may have made newer ones meanwhile.
     let new = outcome.created.record();
-    surplus.retain(|name| name.as_str() != new.name);
+    surplus.retain(|one| one.name.as_str() != new.name);
     let mut open = outcome.created.warnings.iter().filter(|one| !one.accepted);
     if open.any(|one| DOUBTS.contains(&one.name.as_str())) {
-        outcome.held_back = surplus.iter().map(ToString::to_string).collect();
+        let names = surplus.iter().map(|one| one.name.to_string());
+        outcome.held_back = names.collect();
         return Ok(outcome);
     }
     drop_all(caller, &place, surplus, &mut outcome)?;
@@ -101,7 +114,7 @@ pub fn rotate(
 fn drop_all(
     caller: &Caller,
     place: &Place,
-    surplus: Vec<SnapshotName>,
+    surplus: Vec<Surplus>,
     outcome: &mut RotateOutcome,
 ) -> Result<(), OperationError> {
     let states = windlass_snapshot::undo_states(place)?;
@@ -109,10 +122,16 @@ fn drop_all(
         let mut over = states.iter().map(|undo| &undo.snapshot.record().name);
         over.any(|over| over == name.as_str())
     };
-    for name in surplus {
+    let count = surplus.len();
+    for (index, Surplus { name, has_ended }) in surplus.into_iter().enumerate() {
         // Nobody who makes snapshots by the hour expects that to take away what a revert kept.
         if has_undo(&name) {
-            outcome.with_undo.push(name.to_string());
+            outcome.with_undo.push(WithUndo {
+                name: name.to_string(),
+                has_ended,
+                // If a newer one is to go, this one was to go the last time.
+                is_told: has_ended && index + 1 < count,
+            });
             continue;
         }
         match place.remove(&name, &mut tell_removed(caller)) {
@@ -221,12 +240,23 @@ fn create_named(
     }
 }
 
+/// A snapshot that is to go.
+struct Surplus {
+    name: SnapshotName,
+    has_ended: bool,
+}
+
 /// Those that are to go, the oldest first.
-fn surplus(all: &[Snapshot], keep: u32) -> Result<Vec<SnapshotName>, OperationError> {
+fn surplus(all: &[Snapshot], keep: u32) -> Result<Vec<Surplus>, OperationError> {
     let standings: Vec<_> = all.iter().map(Standing::of).collect();
     let positions = going(&standings, keep).into_iter();
-    let names = positions.map(|position| SnapshotName::parse(&all[position].record().name));
-    Ok(names.collect::<Result<_, _>>()?)
+    let found = positions.map(|position| -> Result<Surplus, SnapshotError> {
+        Ok(Surplus {
+            name: SnapshotName::parse(&all[position].record().name)?,
+            has_ended: standings[position] == Standing::Ended,
+        })
+    });
+    Ok(found.collect::<Result<_, _>>()?)
 }
 
 /// What a snapshot is to a rotation.

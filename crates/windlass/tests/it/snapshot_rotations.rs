@@ -147,6 +147,36 @@ fn snapshots_of_a_clock_that_was_ahead_go_first_and_newer_ones_stay() {
     assert_eq!(names(database), made[1..]);
 }
 
+/// Nobody can bring that back, so a timer has nothing to fail for each time.
+#[test]
+fn a_rotation_tells_once_of_an_ended_snapshot_that_has_what_a_revert_overwrote() {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let ledger = ledger(place.path());
+    let database = ledger.path.to_str().unwrap();
+    let home = place.path().join("shop.db.windlass-snapshots");
+    let (first, _) = rotated(database, "1", 0);
+    ledger.commit(21, 40);
+    let scratch = Scratch::new();
+    let word = format!("{database}@{first}");
+    run(&scratch, 0, &["snapshot", "revert", &word, "--yes"]);
+    forge_record(&home.join(&first), |record| {
+        record["state"] = serde_json::json!({"lost": {"why": "it grew beyond its limit"}});
+    });
+    let rotate = ["snapshot", "rotate", database, "--keep", "1", "--quiet"];
+    let said = run(&scratch, 3, &rotate);
+    let drop = format!("windlass snapshot drop {database} {first}");
+    for part in ["no later rotation says so", &drop] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(run(&scratch, 0, &rotate), "");
+    let (_, said) = rotated(database, "1", 0);
+    let with_undo = format!("\"with_undo\":[\"{first}\"]");
+    assert!(said.contains(&with_undo), "{said}");
+    let drop = ["snapshot", "drop", database, &first];
+    run(&scratch, 0, &drop);
+    assert_eq!(names(database).len(), 1);
+}
+
 /// The process that makes snapshots may have another clock than the server.
 #[test]
 fn snapshots_of_a_cluster_are_as_old_as_its_server_says() {

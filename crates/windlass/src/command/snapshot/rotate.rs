@@ -26,18 +26,26 @@ pub fn run(global: &Global, arguments: &SnapshotRotate) -> Result<Code, Failure>
             "warning: snapshot {name} should have been dropped, and is in use"
         ));
     }
-    for name in &outcome.with_undo {
+    for one in outcome.with_undo.iter().filter(|one| !one.is_told) {
+        let (name, of) = (&one.name, super::shared::typed(&arguments.of));
+        let what = match one.has_ended {
+            true => {
+                ", which nobody can bring back any more, because the snapshot has ended; it stays, \
+                 and no later rotation says so, until"
+            }
+            false => "; when that is not needed any more",
+        };
         output::note(&format!(
-            "warning: snapshot {name} should have been dropped, and has what a revert overwrote; \
-             when that is not needed any more: windlass snapshot drop {} {name}",
-            super::shared::typed(&arguments.of)
+            "warning: snapshot {name} should have been dropped, and has what a revert \
+             overwrote{what}: windlass snapshot drop {of} {name}"
         ));
     }
     if global.json {
         let mut document = super::shared::document(&outcome.created);
         document["dropped"] = outcome.dropped.clone().into();
         document["in_use"] = outcome.in_use.clone().into();
-        document["with_undo"] = outcome.with_undo.clone().into();
+        let with_undo = outcome.with_undo.iter().map(|one| one.name.clone());
+        document["with_undo"] = with_undo.collect::<Vec<_>>().into();
         document["held_back"] = outcome.held_back.clone().into();
         output::line(&json!(document).to_string());
     } else if !global.quiet {

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_engine::media::FileNo;
-use windlass_engine::{Cancel, Progress};
-use windlass_sqlite::Database;
+use windlass_engine::{Cancel, Progress, durable};
+use windlass_sqlite::{Database, SqliteError};
 
 use crate::error::SnapshotError;
 use crate::image;
@@ -30,13 +30,6 @@ impl SqliteClone {
         let path = PathBuf::from(&database.facts().path);
         Self { path, database }
     }
-
-    /// The length of its log, whose pages are written over the clone.
-    fn log_bytes(&self) -> u64 {
-        let mut log = self.path.clone().into_os_string();
-        log.push("-wal");
-        std::fs::metadata(log).map_or(0, |found| found.len())
-    }
 }
 
 impl Maker for SqliteClone {
@@ -56,10 +49,20 @@ impl Maker for SqliteClone {
         cancel: &Cancel,
     ) -> Result<Made, SnapshotError> {
         let left = room::left_for_file(&self.path, into)?;
-        room::check(into, left, self.log_bytes())?;
+        room::check(into, left, 0)?;
         let data = image::make_data(into)?;
         let clone = image::file_in(into, FileNo(0));
-        let outcome = self.database.clone_into(&clone, progress, cancel)?;
+        let check_room = |bytes| room::look(into, left, bytes);
+        let cloned = self
+            .database
+            .clone_into(&clone, &check_room, progress, cancel);
+        let outcome = cloned.map_err(|error| match error {
+            // That of the snapshot.
+            SqliteError::Io { path, source, .. } if durable::is_full(&source) => {
+                SnapshotError::io("write", &path, source)
+            }
+            other => other.into(),
+        })?;
         directory::sync(&data)?;
         Ok(Made {
             facts: outcome.facts,

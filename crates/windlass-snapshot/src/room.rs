@@ -42,6 +42,11 @@ fn left_for(database: &[&Path], into: &Path, least: u64) -> Result<u64, Snapshot
 
 /// Fails if less would stay free on the disk of a snapshot, with so many bytes more in it.
 pub(crate) fn check(into: &Path, left: u64, bytes: u64) -> Result<(), SnapshotError> {
+    look(into, left, bytes).doing("write", into)
+}
+
+/// The same, for one who says where.
+pub(crate) fn look(into: &Path, left: u64, bytes: u64) -> Result<(), Error> {
     if left == 0 {
         return Ok(());
     }
@@ -50,7 +55,7 @@ pub(crate) fn check(into: &Path, left: u64, bytes: u64) -> Result<(), SnapshotEr
     match free < left.saturating_add(bytes) {
         true => {
             let said = format!("{free} bytes are free, and {left} must stay so");
-            Err(Error::new(ErrorKind::StorageFull, said)).doing("write", into)
+            Err(Error::new(ErrorKind::StorageFull, said))
         }
         false => Ok(()),
     }

@@ -66,12 +66,14 @@ impl Database {
     }
 
     /// Clones the newest committed state into a new file, durably. It must be on a file system that
-    /// can clone the database file.
+    /// can clone the database file. `check_room` is asked before whether there is room for so many
+    /// bytes, which are written over the clone: no other of its blocks is new.
     ///
     /// The process must have no other connection to the database during the call.
     pub fn clone_into(
         &self,
         into: &Path,
+        check_room: &dyn Fn(u64) -> io::Result<()>,
         progress: &Progress,
         cancel: &Cancel,
     ) -> Result<CloneOutcome, SqliteError> {
@@ -86,7 +88,8 @@ impl Database {
         let reader = pinned.reader();
         let (waits, rolled_back) = (!pinned.writers_go_on(), pinned.found_hot_journal());
         // End the transaction in any case. If cloning failed, that is the error to show.
-        let cloned = reader.clone_file(&clone, into, progress);
+        let checked = check_room(reader.log_bytes()).during("write", into);
+        let cloned = checked.and_then(|()| reader.clone_file(&clone, into, progress));
         let ended = pinned.end();
         let facts = cloned?;
         let held = ended?;
@@ -135,6 +138,12 @@ fn is_unsupported(errno: Errno) -> bool {
 }
 
 impl PinnedReader {
+    /// Bytes of the pages that the log has of the pinned state.
+    fn log_bytes(&self) -> u64 {
+        let log_pages = self.log_pages();
+        log_pages.map_or(0, |log_pages| log_pages.bytes_below(self.bytes()))
+    }
+
     /// Clones the pinned state into an empty file at `path`. Returns the facts of the state.
     fn clone_file(
         &self,

@@ -87,6 +87,14 @@ impl LogPages {
         Ok(())
     }
 
+    /// How many bytes the pages have that lie below `bytes`.
+    pub(crate) fn bytes_below(&self, bytes: u64) -> u64 {
+        let page_bytes = u64::from(self.state.header.page_bytes);
+        let is_below = |entry: &PageFrame| u64::from(entry.page - 1) * page_bytes < bytes;
+        let count = self.state.frames.partition_point(is_below);
+        count as u64 * page_bytes
+    }
+
     /// Gives each page that lies below `bytes` to `write`, with its offset in the database.
     pub(crate) fn write_below(
         &self,

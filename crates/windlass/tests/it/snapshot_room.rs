@@ -101,6 +101,39 @@ fn a_copy_that_would_fill_the_disk_of_the_database_ends_before() {
         .unwrap();
 }
 
+/// SQLite leaves the log as long as it was, also if all of it is in the database. And a page that
+/// was written many times is written over the clone once.
+#[test]
+fn a_clone_needs_room_for_the_pages_of_the_log_and_not_for_the_length_of_its_file() {
+    let volume = Volume::new(VolumeKind::Xfs, 400);
+    let ledger = ledger(volume.at());
+    let database = ledger.path.to_str().unwrap();
+    let connection = rusqlite::Connection::open(&ledger.path).unwrap();
+    let by_hand = "PRAGMA wal_autocheckpoint=0";
+    connection.query_row(by_hand, [], |_| Ok(())).unwrap();
+    let sql =
+        "CREATE TABLE filler AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n
+               WHERE i < 500) SELECT i, randomblob(65536) AS x FROM n";
+    connection.execute_batch(sql).unwrap();
+    let checkpoint = "PRAGMA wal_checkpoint(PASSIVE)";
+    connection.query_row(checkpoint, [], |_| Ok(())).unwrap();
+    let log = ledger.path.with_extension("db-wal");
+    assert!(log.metadata().unwrap().len() > 30 * MIB);
+    // A twentieth of the disk stays free, which is less than 20 MiB.
+    leave(volume.at(), 36 * MIB);
+    let create = ["snapshot", "create", database, "--method", "clone"];
+    let made = windlass(&[&create[..], &["copied"]].concat());
+    assert_eq!(made.status.code(), Some(0), "{}", text(&made));
+    let change = "UPDATE filler SET x = randomblob(65536)";
+    connection.execute_batch(change).unwrap();
+    let refused = windlass(&[&create[..], &["logged"]].concat());
+    let printed = text(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("must stay so"), "{printed}");
+    assert!(printed.contains("hint: "), "{printed}");
+    assert_eq!(listed(database).len(), 1);
+}
+
 #[test]
 fn a_clone_is_refused_where_a_database_would_have_too_little_room() {
     let volume = Volume::new(VolumeKind::Xfs, 400);

@@ -83,12 +83,19 @@ pub(super) fn begin(
 }
 
 /// Whether what is kept may be of the revert that took this pg_control aside. One that has just
-/// begun has noted none.
+/// begun has noted none, and has no pages either: pages without a pg_control are of nobody knows
+/// which revert.
 pub(super) fn may_be_of(pending: &Path, control: &[u8]) -> Result<bool, SnapshotError> {
     let path = pending.join(CONTROL);
     let found = durable::if_there(read_regular_at_most(&path, CONTROL_BYTES_MAX));
-    let found = found.doing("read", &path)?;
-    Ok(found.is_none_or(|found| found == control))
+    let has_pages = || {
+        let mut names = [UNDO, undo::PENDING].into_iter();
+        names.any(|name| pending.join(name).symlink_metadata().is_ok())
+    };
+    Ok(match found.doing("read", &path)? {
+        Some(found) => found == control,
+        None => !has_pages(),
+    })
 }
 
 /// Gives a pending state its name.

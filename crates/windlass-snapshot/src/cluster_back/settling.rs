@@ -231,8 +231,9 @@ fn noted(data: &Path) -> Result<Option<PathBuf>, SnapshotError> {
 }
 
 /// Which of these the revert has kept that was cut off: the one that it noted. If that is not among
-/// them, the one with the pg_control that it took aside. Of an earlier revert one may be left in a
-/// copy of a snapshot's directory; its pages are not those that were overwritten now.
+/// them, the one with the pg_control that it took aside, or one that has nothing yet. Of an earlier
+/// revert one may be left in a copy of a snapshot's directory; its pages are not those that were
+/// overwritten now.
 fn chosen(data: &Path, found: Vec<PathBuf>) -> Result<Option<PathBuf>, SnapshotError> {
     let noted = noted(data)?;
     if let Some(noted) = noted.filter(|noted| found.contains(noted)) {
@@ -366,6 +367,13 @@ mod tests {
         // A snapshot that is being reverted to has nothing in it at first.
         std::fs::remove_file(copy.join("control")).unwrap();
         assert_eq!(choose(&[&copy]).unwrap().as_ref(), Some(&copy));
+        // One that has lost it would be written back whatever it is of.
+        for pages in ["undo.pending", "undo"] {
+            std::fs::write(copy.join(pages), "pages").unwrap();
+            assert_eq!(choose(&[&copy]).unwrap(), None, "{pages}");
+            assert_eq!(choose(&[&copy, &own]).unwrap().as_ref(), Some(&own));
+            std::fs::remove_file(copy.join(pages)).unwrap();
+        }
     }
 
     /// The place of copies and clones is noted nowhere, and pg_control would get its name back over

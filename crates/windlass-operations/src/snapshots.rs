@@ -41,7 +41,6 @@ pub use listed::{Listed, ListedUndo, Listing, list};
 pub(crate) use named::find as find_named;
 pub use rotate::{RotateOutcome, WithUndo, rotate};
 pub use subject::Subject;
-use windlass_snapshot::hook::sweep_memories;
 pub use windlass_snapshot::hook::{HookError, HookLimits, HookStart, HookState, Orphans, is_limit};
 pub use windlass_snapshot::{
     ClusterBack, Entry, Left, Method, Obstacle, Older, PassedOver, Record, Reverted, STATES_KEPT,
@@ -115,7 +114,7 @@ fn drop_it(caller: &Caller, of: &SnapshotsOf, name: &str) -> Result<Removed, Ope
         _ => None,
     };
     place.remove(&name, &mut tell_removed(caller))?;
-    sweep_memories();
+    subject.sweep_memories();
     Ok(Removed { undo, away })
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use windlass_engine::{Cancel, Outputs, Progress};
 use windlass_postgres::{BackupRequest, Cluster};
-use windlass_snapshot::hook::{self, HookLimits, HookStart};
+use windlass_snapshot::hook::{HookLimits, HookStart};
 use windlass_snapshot::{
     Created, Maker, Method, Obstacle, PassedOver, Place, PostgresClone, PostgresCopy, PostgresHook,
     Record, Snapshot, SnapshotError, SnapshotName, Source, SqliteClone, SqliteCopy, choose,
@@ -145,7 +145,6 @@ fn make(
         make_directory(into, &subject)?;
     }
     subject.become_owner(caller)?;
-    hook::sweep_memories();
     let ready = prepare(caller, name_of_live, request)?;
     // The place itself has other snapshots.
     let beside = ready.place.home().parent().unwrap_or(Path::new("/"));
@@ -172,6 +171,7 @@ fn make(
         snapshot,
         mut warnings,
     } = made?;
+    subject.sweep_memories();
     if let Some(text) = emptied::of_snapshots(&ready.place, snapshot.record()) {
         warnings.push((DATABASE_EMPTIED.to_owned(), text));
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use windlass_postgres::Cluster;
-use windlass_snapshot::Place;
+use windlass_snapshot::{Place, hook};
 
 use crate::caller::Caller;
 use crate::database::DatabaseName;
@@ -62,6 +62,14 @@ impl Subject {
             Self::DataDirectory(path) => privilege::owner(path),
             // It was the database's owner who made the place.
             Self::Gone(path) => privilege::owner(Place::beside(path).ok()?.home()),
+        }
+    }
+
+    /// Removes the memories of the hook that no server needs any more. A SQLite database never had
+    /// one.
+    pub(super) fn sweep_memories(&self) {
+        if !matches!(self, Self::Live(DatabaseName::Sqlite(_))) {
+            hook::sweep_memories();
         }
     }
 

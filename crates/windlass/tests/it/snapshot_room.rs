@@ -62,7 +62,7 @@ fn length_of(line: &str) -> u64 {
 }
 
 /// Runs a command under strace. Returns what it logged of these calls.
-fn traced(calls: &str, words: &[&str]) -> (String, std::process::Output) {
+pub fn traced(calls: &str, words: &[&str]) -> (String, std::process::Output) {
     let place = Place::new();
     let log = place.arg("calls");
     let trace = format!("trace={calls}");

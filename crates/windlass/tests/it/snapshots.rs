@@ -9,6 +9,7 @@ use serde_json::Value;
 use windlass_testkit::sqlite::{CommitLedger, Journal, LedgerSpec};
 use windlass_testkit::volume::{Volume, VolumeKind};
 
+use crate::snapshot_room::traced;
 use crate::support::*;
 
 /// A small ledger in this directory, with 20 transactions.
@@ -62,6 +63,20 @@ fn a_snapshot_is_made_listed_and_dropped() {
     assert_eq!((code, &dropped["dropped"]), (0, &"before-upgrade".into()));
     assert!(!home(&ledger.path).exists());
     assert_eq!(ledger.check(&ledger.path), 20);
+}
+
+/// A snapshot of a SQLite database has nothing to do with the memories of servers.
+#[test]
+fn no_memory_of_the_hook_is_looked_for_when_a_sqlite_database_has_a_snapshot() {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let ledger = ledger(place.path());
+    let database = ledger.path.to_str().unwrap();
+    for verb in ["create", "drop"] {
+        let (log, output) = traced("openat", &["snapshot", verb, database, "one"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        assert!(log.contains("shop.db"), "{log}");
+        assert!(!log.contains("\"/dev/shm\""), "{verb}: {log}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use windlass_engine::{SetEntry, SetState, show_size};
-use windlass_snapshot::{Entry, Place, Record};
+use windlass_snapshot::{Entry, Record};
 use windlass_sqlite::{DatabaseFacts, DatabaseKey, KIND, Warning};
 
 use crate::places::{list, short_id};
@@ -28,13 +28,15 @@ pub fn warning(directories: &[PathBuf], now: &DatabaseFacts) -> Option<Warning> 
 }
 
 /// The words of the warning if the database is empty in a snapshot, and an older snapshot in its
-/// place is not. A place that cannot be listed has none: no snapshot fails for this.
-pub(crate) fn of_snapshots(place: &Place, now: &Record) -> Option<String> {
+/// place is not. `all` lists the place, and is asked only if the database is empty.
+pub(crate) fn of_snapshots<'a>(
+    now: &Record,
+    all: impl FnOnce() -> Option<&'a [Entry]>,
+) -> Option<String> {
     if now.source.kind != KIND || bytes_in(now) != Some(0) {
         return None;
     }
-    let all = place.list().ok()?;
-    let (name, bytes) = all.iter().rev().find_map(|entry| match entry {
+    let (name, bytes) = all()?.iter().rev().find_map(|entry| match entry {
         Entry::Snapshot(snapshot) => {
             let bytes = bytes_in(snapshot.record()).filter(|bytes| *bytes > 0)?;
             Some((&snapshot.record().name, bytes))

@@ -66,5 +66,7 @@ pub use put_back::{check_left_open, put_back};
 pub use record::{Record, Source, State, Step, Survives};
 pub use revert::{Back, Decided, Reverted, revert, settle};
 pub use snapshot::{Content, Hold, Snapshot};
-pub use states::{STATES_KEPT, Undo, find_undo, leaving, newest_undo, remove_undo, undo_states};
+pub use states::{
+    STATES_KEPT, Undo, find_undo, has_undo, leaving, newest_undo, remove_undo, undo_states,
+};
 pub use undo::UndoRecord;

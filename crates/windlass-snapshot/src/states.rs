@@ -111,6 +111,13 @@ pub fn undo_states(place: &Place) -> Result<Vec<Undo>, SnapshotError> {
     Ok(found)
 }
 
+/// Whether a snapshot has states that reverts or undos overwrote.
+pub fn has_undo(snapshot: &Snapshot) -> Result<bool, SnapshotError> {
+    let mut states = states_over(snapshot)?.into_iter();
+    // A process was killed while it removed one without a record.
+    Ok(states.any(|state| !matches!(state.record(), Ok(None))))
+}
+
 /// The states in the directory of a snapshot. One that was dropped since it was listed has none: to
 /// read what all snapshots are may take a while, and a rotation drops some meanwhile.
 fn states_over(snapshot: &Snapshot) -> Result<Vec<UndoState>, SnapshotError> {

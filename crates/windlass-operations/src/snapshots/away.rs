@@ -4,17 +4,15 @@
 use std::path::Path;
 
 use windlass_engine::counted;
-use windlass_snapshot::{Entry, Place};
+use windlass_snapshot::Entry;
 
 /// The name of the warning about earlier snapshots that are not in the directory of a new one.
 const AWAY: &str = "snapshots-away";
 
-/// The name and the words of the warning if earlier snapshots of the database should be in the
-/// directory of a new one, and are not there. A place that cannot be listed has none: no snapshot
-/// fails for this.
-pub(super) fn warning(place: &Place, into: Option<&Path>) -> Option<(String, String)> {
-    let into = into?.canonicalize().ok()?;
-    let all = place.list().ok()?;
+/// The name and the words of the warning if earlier snapshots of the database, which are among
+/// these, should be in the directory of a new one, and are not there.
+pub(super) fn warning(all: &[Entry], into: &Path) -> Option<(String, String)> {
+    let into = into.canonicalize().ok()?;
     let is_away = |entry: &&Entry| match entry {
         Entry::Missing { path, .. } => path.parent() == Some(into.as_path()),
         _ => false,

@@ -1,5 +1,6 @@
 //! Makes a snapshot.
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +10,9 @@ use windlass_engine::{Cancel, Outputs, Progress};
 use windlass_postgres::{BackupRequest, Cluster};
 use windlass_snapshot::hook::{HookLimits, HookStart};
 use windlass_snapshot::{
-    Created, Maker, Method, Obstacle, PassedOver, Place, PostgresClone, PostgresCopy, PostgresHook,
-    Record, Snapshot, SnapshotError, SnapshotName, Source, SqliteClone, SqliteCopy, choose,
+    Created, Entry, Maker, Method, Obstacle, PassedOver, Place, PostgresClone, PostgresCopy,
+    PostgresHook, Record, Snapshot, SnapshotError, SnapshotName, Source, SqliteClone, SqliteCopy,
+    choose,
 };
 use windlass_sqlite::Database;
 
@@ -117,16 +119,29 @@ struct Ready {
 /// The name of the warning about a snapshot by the hook that the next start of the server loses.
 const HOOK_DISABLED: &str = "hook-disabled";
 
+/// What has a name in the place of a new snapshot, if somebody had to look. Each entry is read for
+/// that, so nobody looks twice.
+pub(super) type Around = Option<Vec<Entry>>;
+
 /// Makes a snapshot. It exists when this returns.
 pub fn create(
     caller: &Caller,
     request: &CreateRequest,
     cancel: &Cancel,
 ) -> Result<CreateOutcome, OperationError> {
+    Ok(create_among(caller, request, cancel)?.0)
+}
+
+/// The same, for one who wants to know what else is there.
+pub(super) fn create_among(
+    caller: &Caller,
+    request: &CreateRequest,
+    cancel: &Cancel,
+) -> Result<(CreateOutcome, Around), OperationError> {
     let names = super::names(&request.of, &request.name);
     recorded(caller, "snapshot create", names, || {
         let made = make(caller, request, cancel)?;
-        let ending = made.ending();
+        let ending = made.0.ending();
         Ok((made, ending))
     })
 }
@@ -135,7 +150,7 @@ fn make(
     caller: &Caller,
     request: &CreateRequest,
     cancel: &Cancel,
-) -> Result<CreateOutcome, OperationError> {
+) -> Result<(CreateOutcome, Around), OperationError> {
     let name = SnapshotName::parse(&request.name)?;
     let subject = Subject::resolve(&request.of.database, request.of.name.as_deref())?;
     let name_of_live = live(&subject)?;
@@ -172,10 +187,8 @@ fn make(
         mut warnings,
     } = made?;
     subject.sweep_memories();
-    if let Some(text) = emptied::of_snapshots(&ready.place, snapshot.record()) {
-        warnings.push((DATABASE_EMPTIED.to_owned(), text));
-    }
-    warnings.extend(away::warning(&ready.place, into.as_deref()));
+    let (more, around) = look_around(&ready.place, snapshot.record(), into.as_deref());
+    warnings.extend(more);
     if ready.is_disabled && snapshot.record().method == Method::Hook {
         let text = "the next start of the server does not load the hook, and loses this snapshot: \
                     shared_preload_libraries does not name the library any more";
@@ -183,11 +196,28 @@ fn make(
     }
     let judged = warnings.into_iter();
     let judged = judged.map(|(name, text)| SnapshotWarning::new(name, text, &request.accept));
-    Ok(CreateOutcome {
+    let outcome = CreateOutcome {
         snapshot,
         passed_over: chosen.passed_over,
         warnings: judged.collect(),
-    })
+    };
+    Ok((outcome, around))
+}
+
+/// The warnings about a new snapshot for which one looks at what else is in its place. One that
+/// cannot be listed gives none: no snapshot fails for this.
+fn look_around(
+    place: &Place,
+    new: &Record,
+    into: Option<&Path>,
+) -> (Vec<(String, String)>, Around) {
+    let listed: OnceCell<Around> = OnceCell::new();
+    let all = || listed.get_or_init(|| place.list().ok()).as_deref();
+    let emptied = emptied::of_snapshots(new, all);
+    let emptied = emptied.map(|text| (DATABASE_EMPTIED.to_owned(), text));
+    let away = into.and_then(|into| away::warning(all()?, into));
+    let warnings = emptied.into_iter().chain(away).collect();
+    (warnings, listed.into_inner().flatten())
 }
 
 /// The database, if a snapshot of it can be made.

@@ -25,14 +25,10 @@ pub(super) struct OfKind {
     pub(super) ahead: usize,
 }
 
-/// The snapshots of this kind. One that was just made is none of the future, whatever the clock of
-/// this process says.
-pub(super) fn of_kind(
-    place: &Place,
-    kind: &str,
-    new: Option<&Record>,
-) -> Result<OfKind, OperationError> {
-    let snapshots = place.list()?.into_iter().filter_map(|entry| match entry {
+/// The snapshots of this kind among these. One that was just made is none of the future, whatever
+/// the clock of this process says.
+pub(super) fn of_kind(entries: Vec<Entry>, kind: &str, new: Option<&Record>) -> OfKind {
+    let snapshots = entries.into_iter().filter_map(|entry| match entry {
         Entry::Snapshot(snapshot) => Some(*snapshot),
         _ => None,
     });
@@ -42,7 +38,7 @@ pub(super) fn of_kind(
     let now = Timestamp::now().max(new.map_or(Timestamp::MIN, moment));
     all.sort_by_cached_key(|one| Turn::of(one.record(), now));
     let ahead = all.partition_point(|one| moment(one.record()) > now);
-    Ok(OfKind { all, ahead })
+    OfKind { all, ahead }
 }
 
 /// The newest snapshot of a kind, of those that can be read if there are any.
@@ -50,7 +46,7 @@ pub(super) fn newest_of_kind(
     place: &Place,
     kind: &str,
 ) -> Result<Option<Snapshot>, OperationError> {
-    let mut all = of_kind(place, kind, None)?.all;
+    let mut all = of_kind(place.list()?, kind, None).all;
     let is_kept = |one: &Snapshot| one.record().state == State::Kept;
     let newest = all.iter().rposition(is_kept);
     Ok(match newest {

@@ -14,9 +14,9 @@
 
 use windlass_engine::{Cancel, counted};
 use windlass_snapshot::hook::is_limit;
-use windlass_snapshot::{Place, Record, Snapshot, SnapshotError, SnapshotName, State};
+use windlass_snapshot::{Place, Record, Snapshot, SnapshotError, SnapshotName, State, has_undo};
 
-use super::create::{CreateOutcome, CreateRequest, SnapshotWarning, create};
+use super::create::{Around, CreateOutcome, CreateRequest, SnapshotWarning, create_among};
 use super::kind::{MOMENT, OfKind, moment, of_kind};
 use super::tell_removed;
 use crate::caller::Caller;
@@ -83,9 +83,10 @@ pub fn rotate(
         "{kind}-{}",
         jiff::Timestamp::now().strftime(MOMENT)
     ))?;
-    let mut created = create_named(caller, request, cancel)?;
+    let (mut created, around) = create_named(caller, request, cancel)?;
     let place = super::place(caller, &request.of)?;
-    let found = of_kind(&place, kind, Some(created.record()))?;
+    let around = around.map_or_else(|| place.list(), Ok)?;
+    let found = of_kind(around, kind, Some(created.record()));
     let changed = changed(&found.all, &created, &request.accept);
     created.warnings.extend(changed);
     created.warnings.extend(ahead(&found, &request.accept));
@@ -96,13 +97,13 @@ pub fn rotate(
         with_undo: Vec::new(),
         held_back: Vec::new(),
     };
-    let mut surplus = surplus(&found.all, keep)?;
+    let mut surplus = surplus(&found.all, keep);
     // Another rotation may have made newer ones meanwhile.
     let new = outcome.created.record();
-    surplus.retain(|one| one.name.as_str() != new.name);
+    surplus.retain(|one| one.snapshot.record().name != new.name);
     let mut open = outcome.created.warnings.iter().filter(|one| !one.accepted);
     if open.any(|one| DOUBTS.contains(&one.name.as_str())) {
-        let names = surplus.iter().map(|one| one.name.to_string());
+        let names = surplus.iter().map(|one| one.snapshot.record().name.clone());
         outcome.held_back = names.collect();
         return Ok(outcome);
     }
@@ -114,23 +115,19 @@ pub fn rotate(
 fn drop_all(
     caller: &Caller,
     place: &Place,
-    surplus: Vec<Surplus>,
+    surplus: Vec<Surplus<'_>>,
     outcome: &mut RotateOutcome,
 ) -> Result<(), OperationError> {
-    let states = windlass_snapshot::undo_states(place)?;
-    let has_undo = |name: &SnapshotName| {
-        let mut over = states.iter().map(|undo| &undo.snapshot.record().name);
-        over.any(|over| over == name.as_str())
-    };
     let count = surplus.len();
-    for (index, Surplus { name, has_ended }) in surplus.into_iter().enumerate() {
+    for (index, one) in surplus.into_iter().enumerate() {
+        let name = SnapshotName::parse(&one.snapshot.record().name)?;
         // Nobody who makes snapshots by the hour expects that to take away what a revert kept.
-        if has_undo(&name) {
+        if has_undo(one.snapshot)? {
             outcome.with_undo.push(WithUndo {
                 name: name.to_string(),
-                has_ended,
+                has_ended: one.has_ended,
                 // If a newer one is to go, this one was to go the last time.
-                is_told: has_ended && index + 1 < count,
+                is_told: one.has_ended && index + 1 < count,
             });
             continue;
         }
@@ -221,7 +218,7 @@ fn create_named(
     caller: &Caller,
     request: &CreateRequest,
     cancel: &Cancel,
-) -> Result<CreateOutcome, OperationError> {
+) -> Result<(CreateOutcome, Around), OperationError> {
     let moment = jiff::Timestamp::now().strftime(MOMENT).to_string();
     let mut tries = 1..TRIES_MAX;
     loop {
@@ -233,7 +230,7 @@ fn create_named(
             name,
             ..request.clone()
         };
-        match create(caller, &request, cancel) {
+        match create_among(caller, &request, cancel) {
             Err(OperationError::Snapshot(SnapshotError::Taken { .. })) if !tries.is_empty() => {}
             created => return created,
         }
@@ -241,22 +238,20 @@ fn create_named(
 }
 
 /// A snapshot that is to go.
-struct Surplus {
-    name: SnapshotName,
+struct Surplus<'a> {
+    snapshot: &'a Snapshot,
     has_ended: bool,
 }
 
 /// Those that are to go, the oldest first.
-fn surplus(all: &[Snapshot], keep: u32) -> Result<Vec<Surplus>, OperationError> {
+fn surplus(all: &[Snapshot], keep: u32) -> Vec<Surplus<'_>> {
     let standings: Vec<_> = all.iter().map(Standing::of).collect();
     let positions = going(&standings, keep).into_iter();
-    let found = positions.map(|position| -> Result<Surplus, SnapshotError> {
-        Ok(Surplus {
-            name: SnapshotName::parse(&all[position].record().name)?,
-            has_ended: standings[position] == Standing::Ended,
-        })
+    let found = positions.map(|position| Surplus {
+        snapshot: &all[position],
+        has_ended: standings[position] == Standing::Ended,
     });
-    Ok(found.collect::<Result<_, _>>()?)
+    found.collect()
 }
 
 /// What a snapshot is to a rotation.

@@ -8,8 +8,9 @@ use windlass_testkit::postgres::{ClusterOptions, PrivateCluster, stay_root, succ
 use crate::opening::Scratch;
 use crate::snapshot_forged::forge_record;
 use crate::snapshot_hook::{forget, library, restart, run};
+use crate::snapshot_room::traced;
 use crate::snapshots::{ledger, listed};
-use crate::support::json;
+use crate::support::{json, text};
 
 /// Nobody reads what a timer prints as long as it ends well.
 #[test]
@@ -145,6 +146,26 @@ fn snapshots_of_a_clock_that_was_ahead_go_first_and_newer_ones_stay() {
     }
     made.push(rotated(database, "3", 0).0);
     assert_eq!(names(database), made[1..]);
+}
+
+/// To list them is to read each, which takes long if there are many by the hook.
+#[test]
+fn a_rotation_reads_the_other_snapshots_no_more_often_than_a_creation() {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let ledger = ledger(place.path());
+    let database = ledger.path.to_str().unwrap();
+    let disk = place.path().join("disk").display().to_string();
+    let create = ["snapshot", "create", database, "one", "--to", &disk];
+    assert_eq!(json(&create).0, 0);
+    let reads = |words: &[&str]| {
+        let (log, output) = traced("openat", &[words, &["--to", &disk]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        log.matches("/disk/one/record\"").count()
+    };
+    let created = reads(&["snapshot", "create", database, "two"]);
+    let rotated = reads(&["snapshot", "rotate", database, "--keep", "9"]);
+    assert!(created > 0);
+    assert_eq!(rotated, created);
 }
 
 /// Nobody can bring that back, so a timer has nothing to fail for each time.

@@ -64,5 +64,5 @@ pub(crate) use orphans::take_out_missing;
 pub use orphans::{Orphans, missed};
 pub(crate) use record::{CONTENT, Document, check_readable, forget_document};
 pub use remove::remove;
-pub(crate) use state::state_of;
 pub use state::{HookState, give_up, is_limit, state};
+pub(crate) use state::{Looked, look};

@@ -21,6 +21,8 @@ use crate::{copy, usage};
 pub struct Snapshot {
     path: PathBuf,
     record: Record,
+    /// What was seen of one by the hook; `None` if nothing could be.
+    looked: Option<Box<hook::Looked>>,
 }
 
 /// Keeps a snapshot from being dropped.
@@ -47,25 +49,29 @@ impl Snapshot {
                 what: "it is the record of another snapshot",
             });
         }
-        let mut snapshot = Self { path, record };
+        let mut snapshot = Self {
+            path,
+            record,
+            looked: None,
+        };
         if snapshot.record.method == Method::Hook {
             // The memory knows whether it was lost since, and not the record.
-            snapshot.record.state = match snapshot.hook_state() {
-                Ok(hook::HookState { lost: None, .. }) => State::Kept,
-                Ok(hook::HookState {
-                    lost: Some(why), ..
-                }) => State::Lost { why },
+            let why = match snapshot.look() {
+                Ok(looked) => {
+                    let why = looked.state.lost.clone();
+                    snapshot.looked = Some(Box::new(looked));
+                    why
+                }
                 Err(error) if error.is_unclear() => return Err(error.into()),
-                Err(error) => State::Lost {
-                    why: error.to_string(),
-                },
+                Err(error) => Some(error.to_string()),
             };
+            snapshot.record.state = why.map_or(State::Kept, |why| State::Lost { why });
         }
         Ok(snapshot)
     }
 
-    fn hook_state(&self) -> Result<hook::HookState, hook::HookError> {
-        hook::state_of(&self.path.join(hook::CONTENT), self.record.files_crc32c)
+    fn look(&self) -> Result<hook::Looked, hook::HookError> {
+        hook::look(&self.path.join(hook::CONTENT), self.record.files_crc32c)
     }
 
     /// The snapshot in this directory.
@@ -116,14 +122,23 @@ impl Snapshot {
         if self.record.method != Method::Hook {
             return Ok(own);
         }
-        let state = self.hook_state()?;
-        Ok(own.saturating_add(state.pages_bytes))
+        let pages_bytes = match &self.looked {
+            Some(looked) => looked.state.pages_bytes,
+            None => self.look()?.state.pages_bytes,
+        };
+        Ok(own.saturating_add(pages_bytes))
     }
 
-    /// What the hook knows about it; `None` if it was made in another way.
+    /// What the hook knew about it when it was found; `None` if it was made in another way, or if
+    /// nothing could be known.
     pub fn growth(&self) -> Option<hook::HookState> {
-        let is_hook = self.record.method == Method::Hook;
-        is_hook.then(|| self.hook_state().ok())?
+        self.looked.as_ref().map(|looked| looked.state.clone())
+    }
+
+    /// The data directory of the server that has one by the hook, when it was found; `None` if
+    /// that could not be known.
+    pub(crate) fn server_data(&self) -> Option<&Path> {
+        self.looked.as_ref()?.data.as_deref()
     }
 
     /// Fails if its data are gone, or shorter than they were. Only names, lengths and ends are

@@ -1,6 +1,6 @@
 //! What has become of a snapshot: whether it can be read, and what it costs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use windlass_image::layout::hook::{Cause, Fault, FileKey, Phase, Snapshot, lose_numbered};
 
@@ -33,24 +33,45 @@ pub struct HookState {
 
 /// The state of the snapshot in a directory.
 pub fn state(directory: &Path) -> Result<HookState, HookError> {
-    state_of(directory, None)
+    look(directory, None).map(|looked| looked.state)
 }
 
-/// The same, if the record of the snapshot has this checksum of its document.
-pub(crate) fn state_of(directory: &Path, recorded: Option<u32>) -> Result<HookState, HookError> {
-    let gone = |why: &str| HookState {
+/// What one look at a snapshot by the hook tells. Its document may be long, so nobody reads it
+/// twice for this.
+#[derive(Clone, Debug)]
+pub(crate) struct Looked {
+    /// What has become of it.
+    pub(crate) state: HookState,
+    /// The data directory of its server; `None` if nothing says which it is.
+    pub(crate) data: Option<PathBuf>,
+}
+
+/// Looks at the snapshot in a directory, if its record has this checksum of its document.
+pub(crate) fn look(directory: &Path, recorded: Option<u32>) -> Result<Looked, HookError> {
+    let document = Document::read_of(directory, recorded)?;
+    let state = match &document {
+        Some(document) => state_of(document, directory)?,
+        None => gone("it was never completed"),
+    };
+    let data = document.map(|document| document.data);
+    Ok(Looked { state, data })
+}
+
+/// The state of one that is lost, and takes nothing.
+fn gone(why: &str) -> HookState {
+    HookState {
         lost: Some(why.into()),
         pages: 0,
         pages_bytes: 0,
         grown_bytes: 0,
         limits: HookLimits::default(),
         store_bytes: 0,
-    };
-    let Some(document) = Document::read_of(directory, recorded)? else {
-        return Ok(gone("it was never completed"));
-    };
-    let Some(control) = control_of(&document)? else {
-        return Ok(gone(&why_gone(&document)));
+    }
+}
+
+fn state_of(document: &Document, directory: &Path) -> Result<HookState, HookError> {
+    let Some(control) = control_of(document)? else {
+        return Ok(gone(&why_gone(document)));
     };
     let memory = control.memory();
     HookLimits::end_by_age(&control, document.number);

@@ -100,8 +100,7 @@ impl Place {
     }
 
     fn is_of_another(&self, snapshot: &Snapshot) -> bool {
-        let other = self.other_database(snapshot.path(), snapshot.record());
-        other.is_some()
+        self.other_with(snapshot).is_some()
     }
 
     /// Its directory, and those of the places before.

@@ -131,7 +131,7 @@ impl Place {
         let record = snapshot.record();
         let is_served = record.method == Method::Hook && record.state == State::Kept;
         match is_served {
-            true => self.other_database(snapshot.path(), record),
+            true => self.other_with(snapshot),
             false => None,
         }
     }
@@ -154,8 +154,20 @@ impl Place {
     /// The database whose snapshot is in a directory, if that is there and is not the one with this
     /// place.
     pub(super) fn other_database(&self, path: &Path, record: &Record) -> Option<PathBuf> {
+        self.other_than_own(&source_of(path, record))
+    }
+
+    /// The same of a snapshot that was found. What that look told is not read again.
+    pub(super) fn other_with(&self, snapshot: &Snapshot) -> Option<PathBuf> {
+        match snapshot.server_data() {
+            Some(data) => self.other_than_own(data),
+            None => self.other_database(snapshot.path(), snapshot.record()),
+        }
+    }
+
+    /// A database, if it is there and is not the one with this place.
+    fn other_than_own(&self, source: &Path) -> Option<PathBuf> {
         let own = self.database();
-        let source = source_of(path, record);
         if source == own {
             return None;
         }

@@ -275,7 +275,14 @@ fn a_data_directory_with_another_name_has_its_snapshots_and_drops_them_in_the_se
         let name = |name: &str| SnapshotName::parse(name).unwrap();
         let one = place.find(&name("one")).unwrap();
         assert_eq!(one.record().state, State::Kept);
+        // Whoever lists it reads the document once, whatever he asks then.
+        let document = one.path().join("hook/hook.json");
+        let aside = document.with_extension("aside");
+        std::fs::rename(&document, &aside).unwrap();
+        assert_eq!(place.owner_of(&one), None);
         assert!(one.growth().unwrap().grown_bytes > 0);
+        assert!(one.disk_bytes().unwrap() > 0);
+        std::fs::rename(&aside, &document).unwrap();
         assert!(sums(&one) == before, "{}", new.display());
         // One that is made under this name, and one that was made under the old one.
         make(&server, "more");

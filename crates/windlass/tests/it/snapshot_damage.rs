@@ -10,7 +10,7 @@ use windlass_testkit::volume::{Volume, VolumeKind};
 
 use crate::snapshot_forged::forge_older;
 use crate::snapshot_hook::run;
-use crate::snapshot_orphans::{Orphaned, copied};
+use crate::snapshot_orphans::Orphaned;
 use crate::snapshots::ledger;
 use crate::support::*;
 
@@ -376,16 +376,9 @@ fn what_a_revert_kept_is_named_and_stays_if_the_record_of_its_snapshot_is_damage
 /// Once its drop has begun, nobody looks for the original again: its disk may not be mounted now.
 #[test]
 fn a_copy_whose_drop_was_killed_goes_without_the_original() {
-    let mut source = Orphaned::new();
-    source.create(0, "one");
-    let rows = source.rows();
-    source.write();
-    source.cluster.stop("fast");
-    let (data, home) = (source.cluster.data().to_owned(), source.home());
-    let [copy, copy_home, away] =
-        ["copied", "copied.windlass-snapshots", "away"].map(|name| data.with_file_name(name));
-    copied(&data, &copy);
-    copied(&home, &copy_home);
+    let (mut source, rows) = Orphaned::stopped();
+    let (copy, copy_home) = source.copied_beside();
+    let (home, away) = (source.home(), copy.with_file_name("away"));
     std::fs::rename(&home, &away).unwrap();
     let entry = copy_home.join("one");
     std::fs::rename(entry.join("record"), entry.join("dropped-copy")).unwrap();
@@ -404,16 +397,9 @@ fn a_copy_whose_drop_was_killed_goes_without_the_original() {
 /// What was copied names the pages that the server of the original keeps.
 #[test]
 fn a_copied_snapshot_beside_a_copied_cluster_is_that_of_the_original() {
-    let mut source = Orphaned::new();
-    source.create(0, "one");
-    let rows = source.rows();
-    source.write();
-    source.cluster.stop("fast");
+    let (mut source, rows) = Orphaned::stopped();
+    let (copy, copy_home) = source.copied_beside();
     let (data, home) = (source.cluster.data().to_owned(), source.home());
-    let [copy, copy_home] =
-        ["copied", "copied.windlass-snapshots"].map(|name| data.with_file_name(name));
-    copied(&data, &copy);
-    copied(&home, &copy_home);
     let database = copy.to_str().unwrap();
     let listed = run(&source.scratch, 3, &["snapshot", "list", database]);
     assert!(listed.contains("of another database"), "{listed}");

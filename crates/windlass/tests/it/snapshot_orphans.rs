@@ -34,6 +34,25 @@ impl Orphaned {
         Self { cluster, scratch }
     }
 
+    /// One that is stopped and has the snapshot `one` of these rows. Every page was written since.
+    pub fn stopped() -> (Self, String) {
+        let mut source = Self::new();
+        source.create(0, "one");
+        let rows = source.rows();
+        source.write();
+        source.cluster.stop("fast");
+        (source, rows)
+    }
+
+    /// Copies the data directory and that of its snapshots. Returns both copies.
+    pub fn copied_beside(&self) -> (PathBuf, PathBuf) {
+        let copy = self.cluster.data().with_file_name("copied");
+        let home = copy.with_file_name("copied.windlass-snapshots");
+        copied(self.cluster.data(), &copy);
+        copied(&self.home(), &home);
+        (copy, home)
+    }
+
     pub fn home(&self) -> PathBuf {
         let mut name = self.cluster.data().file_name().unwrap().to_owned();
         name.push(".windlass-snapshots");
@@ -144,7 +163,7 @@ fn is_directory(entry: &std::fs::DirEntry) -> bool {
     entry.file_type().unwrap().is_dir()
 }
 
-pub fn copied(from: &Path, to: &Path) {
+fn copied(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg("-a").args([from, to]).status();
     assert!(copied.unwrap().success());
 }
@@ -379,15 +398,8 @@ fn a_snapshot_that_may_not_be_read_is_not_lost_and_not_half_dropped() {
 /// A copy of the directory has the number that the original has in its server.
 #[test]
 fn dropping_a_copy_of_a_snapshot_beside_a_copied_cluster_leaves_the_original() {
-    let mut source = Orphaned::new();
-    source.create(0, "one");
-    let rows = source.rows();
-    source.write();
-    source.cluster.stop("fast");
-    let copy = source.cluster.data().with_file_name("copied");
-    let home = copy.with_file_name("copied.windlass-snapshots");
-    copied(source.cluster.data(), &copy);
-    copied(&source.home(), &home);
+    let (mut source, rows) = Orphaned::stopped();
+    let (copy, home) = source.copied_beside();
     source.cluster.run();
     let copy = copy.to_str().unwrap();
     run(&source.scratch, 0, &["snapshot", "drop", copy, "one"]);
@@ -402,11 +414,7 @@ fn dropping_a_copy_of_a_snapshot_beside_a_copied_cluster_leaves_the_original() {
 /// The record of the copy names the directory that has the copied cluster now.
 #[test]
 fn dropping_a_copy_that_has_the_old_name_of_a_renamed_cluster_leaves_the_original() {
-    let mut source = Orphaned::new();
-    source.create(0, "one");
-    let rows = source.rows();
-    source.write();
-    source.cluster.stop("fast");
+    let (mut source, rows) = Orphaned::stopped();
     let (data, home) = (source.cluster.data().to_owned(), source.home());
     let (moved, moved_home) = (
         data.with_file_name("moved"),

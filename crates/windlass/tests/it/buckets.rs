@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
 use std::fs::{create_dir, read, write};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
@@ -16,23 +17,25 @@ use crate::run::{command, core_file_limit, text};
 /// How long a test waits for what must come.
 const HANG: Duration = Duration::from_secs(120);
 
-/// A server with a bucket, a proxy in front of it, and a database.
+/// A server with a bucket, and what a test has beside it.
 pub struct Shop {
     pub server: S3Server,
-    pub proxy: Proxy,
-    directory: TempDir,
+    beside: Beside,
+}
+
+impl Deref for Shop {
+    type Target = Beside;
+
+    fn deref(&self) -> &Beside {
+        &self.beside
+    }
 }
 
 impl Shop {
     pub fn new() -> Self {
         let server = S3Server::start();
-        let proxy = Proxy::start(server.port);
-        let directory = tempfile::tempdir().unwrap();
-        let shop = Self {
-            server,
-            proxy,
-            directory,
-        };
+        let beside = Beside::new(server.port);
+        let shop = Self { server, beside };
         shop.configure(&shop.proxy.endpoint(), SECRET_KEY, "60s");
         shop
     }
@@ -48,6 +51,27 @@ impl Shop {
             keys.display().to_string()
         );
         write(self.path("windlass.toml"), text).unwrap();
+    }
+
+    /// The objects of the bucket by what they are.
+    fn objects(&self) -> [usize; 4] {
+        kinds(&self.server.keys())
+    }
+}
+
+/// A proxy in front of a server of buckets, and a directory with a database and the configuration.
+pub struct Beside {
+    pub proxy: Proxy,
+    directory: TempDir,
+}
+
+impl Beside {
+    /// Of the server at this port.
+    pub fn new(port: u16) -> Self {
+        Self {
+            proxy: Proxy::start(port),
+            directory: tempfile::tempdir().unwrap(),
+        }
     }
 
     /// Adds lines to the configuration.
@@ -84,10 +108,13 @@ impl Shop {
         // So that a database of a few megabytes has parts.
         command.env("WINDLASS_COMPRESS", "none");
         for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("AWS_") {
-                command.env_remove(name);
+            let text = name.to_string_lossy();
+            if text.starts_with("GOOGLE_") || text.starts_with("AWS_") {
+                command.env_remove(&name);
             }
         }
+        // The stub of Google's takes any token, and refuses who has none.
+        command.env("GOOGLE_BEARER_TOKEN", "of a test");
         command
     }
 
@@ -139,18 +166,17 @@ impl Shop {
             "the copy differs"
         );
     }
+}
 
-    /// The objects of the bucket by what they are: names, data, seals, markers.
-    fn objects(&self) -> [usize; 4] {
-        let keys = self.server.keys();
-        let count = |what: fn(&str) -> bool| keys.iter().filter(|key| what(key)).count();
-        [
-            count(|key| key.ends_with(".windlass")),
-            count(|key| key.ends_with(".data")),
-            count(|key| key.ends_with(".seal")),
-            count(|key| key.contains("begun/")),
-        ]
-    }
+/// Objects by what they are: names, data, seals, markers.
+pub fn kinds(keys: &[String]) -> [usize; 4] {
+    let count = |what: fn(&str) -> bool| keys.iter().filter(|key| what(key)).count();
+    [
+        count(|key| key.ends_with(".windlass")),
+        count(|key| key.ends_with(".data")),
+        count(|key| key.ends_with(".seal")),
+        count(|key| key.contains("begun/")),
+    ]
 }
 
 /// Runs statements in a database.

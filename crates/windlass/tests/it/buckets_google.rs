@@ -3,117 +3,46 @@
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
-use std::fs::{read, remove_file, write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::fs::{read, write};
+use std::ops::Deref;
+use std::path::Path;
 use std::time::Duration;
 
-use tempfile::TempDir;
-use windlass_testkit::evil::{Asked, Evil, Proxy};
+use windlass_testkit::evil::{Asked, Evil};
 use windlass_testkit::google::{BUCKET, GoogleStub};
 
-use crate::buckets::sqlite;
-use crate::run::{command, text};
+use crate::buckets::{Beside, kinds, sqlite};
+use crate::run::text;
 
-/// A stub with a bucket, a proxy in front of it, and a database.
+/// A stub with a bucket, and what a test has beside it.
 struct Shop {
     stub: GoogleStub,
-    proxy: Proxy,
-    directory: TempDir,
+    beside: Beside,
+}
+
+impl Deref for Shop {
+    type Target = Beside;
+
+    fn deref(&self) -> &Beside {
+        &self.beside
+    }
 }
 
 impl Shop {
     fn new() -> Self {
         let stub = GoogleStub::start();
-        let proxy = Proxy::start(stub.port);
-        let directory = tempfile::tempdir().unwrap();
-        let shop = Self {
-            stub,
-            proxy,
-            directory,
-        };
+        let beside = Beside::new(stub.port);
         let text = format!(
             "[object]\nendpoint = {:?}\npart-size = \"5MiB\"\ndeadline = \"60s\"\n",
-            shop.proxy.endpoint(),
+            beside.proxy.endpoint(),
         );
-        write(shop.path("windlass.toml"), text).unwrap();
-        shop
+        write(beside.path("windlass.toml"), text).unwrap();
+        Self { stub, beside }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn word(&self, name: &str) -> String {
-        self.path(name).display().to_string()
-    }
-
-    /// A database with this many rows, of about 1 KiB each.
-    fn database(&self, rows: u32) -> String {
-        let path = self.path("shop.db");
-        let sql = format!(
-            "create table item(id integer primary key, name text); insert into item with \
-             recursive n(i) as (values(1) union all select i + 1 from n where i < {rows}) select \
-             i, printf('%01000d', i) from n"
-        );
-        sqlite(&path, &sql);
-        path.display().to_string()
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = command();
-        command.args(words);
-        command.env("WINDLASS_CONFIG", self.path("windlass.toml"));
-        // So that a database of a few megabytes has parts.
-        command.env("WINDLASS_COMPRESS", "none");
-        for (name, _) in std::env::vars_os() {
-            let text = name.to_string_lossy();
-            if text.starts_with("GOOGLE_") || text.starts_with("AWS_") {
-                command.env_remove(&name);
-            }
-        }
-        // The stub takes any token, and refuses who has none.
-        command.env("GOOGLE_BEARER_TOKEN", "of a test");
-        command
-    }
-
-    /// Runs a command that must end with this code. Returns what it printed.
-    fn ends(&self, words: &[&str], code: i32) -> String {
-        let output = self.command(words).output().unwrap();
-        let said = text(&output);
-        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
-        said
-    }
-
-    fn done(&self, words: &[&str]) -> String {
-        self.ends(words, 0)
-    }
-
-    fn spawn(&self, words: &[&str]) -> Child {
-        let mut command = self.command(words);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        command.spawn().unwrap()
-    }
-
-    /// Restores the newest set of a place, and compares it with the database.
-    fn restores(&self, place: &str, database: &str) {
-        let copy = self.path("copy.db");
-        self.done(&["restore", place, "--into", &self.word("copy.db")]);
-        let is_same = read(&copy).unwrap() == read(database).unwrap();
-        assert!(is_same, "the copy differs");
-        remove_file(&copy).unwrap();
-    }
-
-    /// The objects of the bucket by what they are: names, data, seals, markers.
+    /// The objects of the bucket by what they are.
     fn objects(&self) -> [usize; 4] {
-        let keys = self.stub.keys();
-        let count = |what: fn(&str) -> bool| keys.iter().filter(|key| what(key)).count();
-        [
-            count(|key| key.ends_with(".windlass")),
-            count(|key| key.ends_with(".data")),
-            count(|key| key.ends_with(".seal")),
-            count(|key| key.contains("begun/")),
-        ]
+        kinds(&self.stub.keys())
     }
 }
 

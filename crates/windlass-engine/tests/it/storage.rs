@@ -11,28 +11,13 @@ use windlass_engine::{
     Cancel, EngineError, FileContent, FileSpec, Files, Lies, METADATA_LIMIT_DEFAULT, OpenSet,
     PlaceFile, ReadAt, SetState, Storage, Survey, Target, list_sets, restore, verify,
 };
+use windlass_testkit::memory::InMemory;
 
 use crate::support::*;
 
 /// Objects in memory, by name. Nothing in it is a file of the operating system.
 #[derive(Debug, Default)]
-struct Objects(BTreeMap<PathBuf, Arc<Object>>);
-
-#[derive(Debug)]
-struct Object(Vec<u8>);
-
-impl ReadAt for Object {
-    fn length(&self) -> io::Result<u64> {
-        Ok(self.0.len() as u64)
-    }
-
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let from = usize::try_from(offset).unwrap().min(self.0.len());
-        let count = into.len().min(self.0.len() - from);
-        into[..count].copy_from_slice(&self.0[from..from + count]);
-        Ok(count)
-    }
-}
+struct Objects(BTreeMap<PathBuf, Arc<InMemory>>);
 
 impl Storage for Objects {
     fn look(&self, location: &Path) -> io::Result<Lies> {
@@ -147,7 +132,7 @@ fn stored(tree: &Tree, stripes: usize) -> Objects {
     let paths = make_set(tree, dir.path(), &setup);
     let object = |path: PathBuf| {
         let name = Path::new("bucket/shop").join(path.file_name().unwrap());
-        (name, Arc::new(Object(std::fs::read(&path).unwrap())))
+        (name, Arc::new(InMemory(std::fs::read(&path).unwrap())))
     };
     Objects(paths.into_iter().map(object).collect())
 }
@@ -196,7 +181,7 @@ fn an_object_that_is_cut_off_or_missing_is_found() {
         "{error}"
     );
     let half = whole.0[..whole.0.len() / 2].to_vec();
-    objects.0.insert(name, Arc::new(Object(half)));
+    objects.0.insert(name, Arc::new(InMemory(half)));
     let survey = Survey::of(&objects, &place(), METADATA_LIMIT_DEFAULT).unwrap();
     let found = verify(
         &survey,
@@ -214,7 +199,7 @@ fn a_backup_takes_bytes_of_anything_and_finds_that_they_end_too_early() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::small(1, Codec::Lz4);
     let bytes = Random::new(3).noise(300_000);
-    let at = |bytes: &[u8]| FileContent::At(Arc::new(Object(bytes.to_vec())));
+    let at = |bytes: &[u8]| FileContent::At(Arc::new(InMemory(bytes.to_vec())));
     let tree: Tree = vec![
         ("large".into(), bytes.clone()),
         ("small".into(), plain(900, 7)),

@@ -9,6 +9,7 @@ use windlass_engine::media::LogRecord;
 use windlass_engine::{ListedObject, Listing, Naming, NewObject, Objects, ReadAt, Reading};
 use windlass_postgres::Timeline;
 use windlass_repository::{CommitLog, CommitReader, LogPlace, Place, database_number};
+use windlass_testkit::memory::InMemory;
 
 use crate::commits::{Captured, keep};
 
@@ -67,7 +68,7 @@ impl Objects for Memory {
 
     fn open(&self, at: &Path, _: Option<u64>, _: Reading) -> io::Result<Arc<dyn ReadAt>> {
         match self.held().get(at) {
-            Some(bytes) => Ok(Arc::new(Object(bytes.clone()))),
+            Some(bytes) => Ok(Arc::new(InMemory(bytes.clone()))),
             None => Err(ErrorKind::NotFound.into()),
         }
     }
@@ -87,22 +88,6 @@ impl Objects for Memory {
 
     fn settle(&self, _place: &Path, _location: &Path) -> io::Result<()> {
         Ok(())
-    }
-}
-
-#[derive(Debug)]
-struct Object(Vec<u8>);
-
-impl ReadAt for Object {
-    fn length(&self) -> io::Result<u64> {
-        Ok(self.0.len() as u64)
-    }
-
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let from = usize::try_from(offset).unwrap().min(self.0.len());
-        let count = into.len().min(self.0.len() - from);
-        into[..count].copy_from_slice(&self.0[from..from + count]);
-        Ok(count)
     }
 }
 

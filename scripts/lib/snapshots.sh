@@ -296,7 +296,7 @@ both_tps() {
     snapshot_tps "$loads" >"$results_dir/own.tps" &
     # Until all are connected.
     sleep 0.5
-    as_server python3 "$bench_dir/tools/turns.py" $((2 * $1)) "$slice_seconds" "$snapshot_cluster" "$beside_cluster"
+    python3 "$here/lib/turns.py" $((2 * $1)) "$slice_seconds" "$snapshot_cluster" "$beside_cluster"
     wait
     cat "$results_dir/own.tps" "$results_dir/beside.tps"
 }
@@ -384,7 +384,6 @@ bench_snapshots() {
         WINDLASS_LIBRARY=$target_dir/release/libwindlass_interpose.so
     fi
     install -m 755 "$WINDLASS_LIBRARY" "$snapshot_library"
-    install -m 644 "$here/lib/turns.py" "$bench_dir/tools/turns.py"
     rm -rf "$snapshot_cluster" "$beside_cluster"
     as_server "$windlass" close bench-view --quiet >/dev/null 2>&1 || true
     server_dir "$bench_dir/scratch"

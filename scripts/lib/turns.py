@@ -21,23 +21,25 @@ def parent_of(pid):
 
 
 def processes_of(cluster):
-    """The server, its processes, and its pgbench."""
+    """The server, its processes, and its pgbench; and what started that pgbench, which stops with it (runuser does)."""
     with open(f"{cluster}/data/postmaster.pid") as lines:
         server = int(lines.readline())
-    found = [server]
+    found, starters = [server], []
     clients = 0
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            words = words_of(pid)
-            is_client = os.path.basename(words[0]) == "pgbench" and f"{cluster}/socket" in words
-            clients += is_client
-            if is_client or parent_of(pid) == server:
+            names = [os.path.basename(word) for word in words_of(pid)]
+            if "pgbench" in names and f"{cluster}/socket" in words_of(pid):
+                is_client = names[0] == "pgbench"
+                (found if is_client else starters).append(int(pid))
+                clients += is_client
+            elif parent_of(pid) == server:
                 found.append(int(pid))
         except OSError:
             continue  # It has ended.
     if not clients:
         sys.exit(f"no pgbench runs in {cluster}")
-    return found
+    return found, starters
 
 
 def send(signal_number, processes):
@@ -50,17 +52,17 @@ def send(signal_number, processes):
 
 def main():
     seconds, piece = map(float, sys.argv[1:3])
-    sides = [processes_of(cluster) for cluster in sys.argv[3:5]]
+    (first, first_starters), (second, second_starters) = map(processes_of, sys.argv[3:5])
     end = time.monotonic() + seconds
     try:
-        send(signal.SIGSTOP, sides[1])
+        send(signal.SIGSTOP, second)
         while time.monotonic() < end:
-            for running, waiting in ((0, 1), (1, 0)):
+            for running, waiting in ((first, second), (second, first)):
                 time.sleep(piece)
-                send(signal.SIGSTOP, sides[running])
-                send(signal.SIGCONT, sides[waiting])
+                send(signal.SIGSTOP, running)
+                send(signal.SIGCONT, waiting)
     finally:
-        send(signal.SIGCONT, sides[0] + sides[1])
+        send(signal.SIGCONT, first + second + first_starters + second_starters)
 
 
 main()

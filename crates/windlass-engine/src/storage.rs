@@ -163,7 +163,12 @@ pub trait Storage: Debug + Send + Sync {
 }
 
 /// What keeps a file or object as it is, until it is dropped.
-pub trait Keep: Debug + Send + Sync {}
+pub trait Keep: Debug + Send + Sync {
+    /// Whether it has kept it all the time. Only what must be renewed may not have.
+    fn has_kept(&self) -> io::Result<bool> {
+        Ok(true)
+    }
+}
 
 impl Keep for () {}
 

@@ -38,7 +38,7 @@ pub use error::{Fault, ObjectError};
 pub use location::{Location, Service, is_in_bucket, is_stripe_name};
 pub use measure::{MeasureKind, MeasurePlan, Measured};
 pub use probe::Probed;
-pub use reading::RECEIVER;
+pub use reading::{RECEIVER, is_of_same_log};
 pub use settings::{
     BucketSettings, ObjectSettings, PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN,
     PARTS_IN_FLIGHT, PARTS_MAX, part_bytes_for,

@@ -4,6 +4,7 @@
 //!   open --> note --> [renewed every few minutes] --> closed: the note goes
 //!                          |
 //!                          +--> killed: the note is old after an hour and counts no more
+//!                          +--> asleep, a receiver: its note is old, and another one may be there
 //!
 //! Invariants
 //! - A note is there before the reader looks whether the set is being removed, and whoever removes
@@ -11,10 +12,13 @@
 //! - A note is never replaced: some buckets protect what is new. It is written anew under another
 //!   name, and the old one goes.
 //! - A reader without the right to write leaves no note, and reads all the same.
+//! - The note of a receiver is not written anew if it is gone: whoever found it too old may receive
+//!   now. The receiver asks before each object that it stores.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -40,6 +44,8 @@ const TRIED_AGAIN: Duration = Duration::from_secs(30);
 const COUNTS: Duration = Duration::from_secs(3600);
 /// How ids in the notes of receivers of log begin. No set has such an id.
 pub const RECEIVER: [u8; 4] = *b"recv";
+/// Where the part of such an id begins that each receiver has for itself.
+const RECEIVER_OWN_AT: usize = 12;
 /// How long the note of a receiver counts: one that was killed, in a container that is gone, must
 /// not keep the next one waiting while the server's disk fills.
 const RECEIVER_COUNTS: Duration = Duration::from_secs(7 * 60);
@@ -59,24 +65,55 @@ struct Note {
 #[derive(Debug)]
 struct Reading {
     bucket: Bucket,
-    current: Arc<Mutex<String>>,
+    current: Arc<Mutex<Current>>,
     renewing: JoinHandle<()>,
 }
 
-impl Keep for Reading {}
+/// A note as it was written last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Current {
+    key: String,
+    /// Whether it was found to be gone, or another receiver to be there.
+    has_lapsed: bool,
+}
+
+impl Keep for Reading {
+    fn has_kept(&self) -> io::Result<bool> {
+        loop {
+            let asked = current(&self.current).clone();
+            if asked.has_lapsed {
+                return Ok(false);
+            }
+            let found = self.bucket.wait(self.bucket.head(&asked.key))?;
+            if found.is_some() {
+                return Ok(true);
+            }
+            // It may have been written anew meanwhile.
+            if *current(&self.current) == asked {
+                return Ok(false);
+            }
+        }
+    }
+}
 
 impl Drop for Reading {
     fn drop(&mut self) {
         self.renewing.abort();
-        let key = current(&self.current);
+        let key = current(&self.current).key.clone();
+        let bucket = self.bucket.impatient();
         // A note that stays counts for an hour at most.
-        let removed = self.bucket.wait(self.bucket.delete(&key));
+        let removed = bucket.wait(bucket.delete(&key));
         removed.unwrap_or_default();
     }
 }
 
-fn current(key: &Mutex<String>) -> String {
-    key.lock().unwrap_or_else(PoisonError::into_inner).clone()
+fn current(current: &Mutex<Current>) -> MutexGuard<'_, Current> {
+    current.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether two notes are of receivers of the same log.
+pub fn is_of_same_log(one: &SetId, other: &SetId) -> bool {
+    one.0[..RECEIVER_OWN_AT] == other.0[..RECEIVER_OWN_AT]
 }
 
 impl Buckets {
@@ -101,11 +138,19 @@ impl Buckets {
             Err(error) if is_refused(&error) => return Ok(Box::new(())),
             Err(error) => return Err(error),
         }
-        let current = Arc::new(Mutex::new(first));
-        let renewing = renew((*bucket).clone(), name, text, Arc::clone(&current));
+        let current = Arc::new(Mutex::new(Current {
+            key: first,
+            has_lapsed: false,
+        }));
+        let renewed = Renewed {
+            receiver: sets.iter().find(|id| id.0.starts_with(&RECEIVER)).copied(),
+            bucket: (*bucket).clone(),
+            text,
+            current: Arc::clone(&current),
+        };
         Ok(Box::new(Reading {
-            renewing: bucket.runtime.spawn(renewing),
-            bucket: bucket.impatient(),
+            renewing: bucket.runtime.spawn(renewed.again_and_again(name)),
+            bucket: (*bucket).clone(),
             current,
         }))
     }
@@ -115,23 +160,24 @@ impl Buckets {
         let at = Location::parse(place)?;
         let bucket = self.bucket(&at)?;
         let folder = below(&at, READERS);
-        let notes = bucket.wait(bucket.list(&folder))?.objects;
-        let mut read = BTreeSet::new();
-        for meta in notes {
-            read.extend(sets_of(&bucket, &meta)?);
-        }
-        Ok(read)
+        bucket.wait(async {
+            let mut read = BTreeSet::new();
+            for meta in bucket.list(&folder).await?.objects {
+                read.extend(sets_of(&bucket, &meta).await?);
+            }
+            Ok::<_, ObjectError>(read)
+        })
     }
 }
 
 /// The sets that a note names, if it still counts.
-fn sets_of(bucket: &Bucket, meta: &ObjectMeta) -> Result<Vec<SetId>, ObjectError> {
+async fn sets_of(bucket: &Bucket, meta: &ObjectMeta) -> Result<Vec<SetId>, ObjectError> {
     let key = meta.location.to_string();
     let age = bucket.clock.now_nanos().saturating_sub(nanos(meta));
     let is_old = i128::from(age) > COUNTS.as_nanos() as i128;
     let got = match is_old {
         true => None,
-        false => bucket.wait(bucket.get(&key, NOTE_BYTES_MAX))?,
+        false => bucket.get(&key, NOTE_BYTES_MAX).await?,
     };
     if let Some(got) = &got {
         let note: Note = serde_json::from_slice(&got.bytes).map_err(|_| ObjectError::Note {
@@ -145,28 +191,71 @@ fn sets_of(bucket: &Bucket, meta: &ObjectMeta) -> Result<Vec<SetId>, ObjectError
         }
     }
     // It counts no more, whether it goes or not.
-    let removed = bucket.wait(bucket.delete(&key));
-    removed.unwrap_or_default();
+    bucket.delete(&key).await.unwrap_or_default();
     Ok(Vec::new())
 }
 
-/// Writes a note anew, as long as it is read.
-async fn renew(bucket: Bucket, name: String, text: Bytes, current: Arc<Mutex<String>>) {
-    let mut wait = RENEWED_EVERY;
-    for number in 1_u64.. {
-        tokio::time::sleep(wait).await;
-        let next = format!("{name}.{number}");
-        let written = bucket.put(&next, PutPayload::from(text.clone())).await;
-        if written.is_err() {
-            wait = TRIED_AGAIN;
-            continue;
+/// A note that is written anew, as long as it is read.
+struct Renewed {
+    bucket: Bucket,
+    text: Bytes,
+    current: Arc<Mutex<Current>>,
+    /// The id in the note, if it is that of a receiver.
+    receiver: Option<SetId>,
+}
+
+impl Renewed {
+    async fn again_and_again(self, name: String) {
+        let mut wait = RENEWED_EVERY;
+        for number in 1_u64.. {
+            tokio::time::sleep(wait).await;
+            wait = match self.renew(format!("{name}.{number}")).await {
+                Ok(true) => RENEWED_EVERY,
+                Ok(false) => {
+                    current(&self.current).has_lapsed = true;
+                    return;
+                }
+                Err(_) => TRIED_AGAIN,
+            };
         }
-        wait = RENEWED_EVERY;
-        let old = {
-            let mut current = current.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *current, next)
+    }
+
+    /// Writes the note under the next name. False if another receiver may have begun: this process
+    /// may have slept for so long that its note counted no more.
+    async fn renew(&self, next: String) -> Result<bool, ObjectError> {
+        if !self.is_alone().await? {
+            return Ok(false);
+        }
+        let payload = PutPayload::from(self.text.clone());
+        self.bucket.put(&next, payload).await?;
+        let old = std::mem::replace(&mut current(&self.current).key, next);
+        // Who looked before this note was there has left one of its own before that.
+        let is_alone = self.is_alone().await;
+        self.bucket.delete(&old).await.unwrap_or_default();
+        is_alone
+    }
+
+    /// Whether the note of a receiver is there, and no other one of the same log. Readers may be
+    /// many.
+    async fn is_alone(&self) -> Result<bool, ObjectError> {
+        let Some(own) = self.receiver else {
+            return Ok(true);
         };
-        bucket.delete(&old).await.unwrap_or_default();
+        let key = current(&self.current).key.clone();
+        let folder = key.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let mut is_there = false;
+        for meta in self.bucket.list(folder).await?.objects {
+            if meta.location.to_string() == key {
+                is_there = true;
+                continue;
+            }
+            let sets = sets_of(&self.bucket, &meta).await?;
+            let is_other = |one: &SetId| is_of_same_log(one, &own) && *one != own;
+            if sets.iter().any(is_other) {
+                return Ok(false);
+            }
+        }
+        Ok(is_there)
     }
 }
 

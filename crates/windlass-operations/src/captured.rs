@@ -13,7 +13,7 @@
 use std::path::{Path, PathBuf};
 
 use windlass_engine::media::{LogRecord, RecordKind};
-use windlass_engine::{Cancel, Kept, show_size};
+use windlass_engine::{Cancel, show_size};
 use windlass_postgres::Timeline;
 use windlass_repository::{CommitLog, LogPlace, NewCommit, Place, StandAbout, database_number};
 use windlass_sqlite::{Commit, DatabaseKey, Held, LogCapture, LogPoint, Standing, Watch};
@@ -68,8 +68,6 @@ pub(crate) struct Capturing {
     /// Bytes of the last transaction that the place does not take, until somebody asks.
     passed_over: Option<u64>,
     is_in_bucket: bool,
-    /// Nobody else writes this log meanwhile.
-    _note: Option<Kept>,
 }
 
 impl Capturing {
@@ -92,7 +90,8 @@ impl Capturing {
         let key = capture.key();
         let number = database_number(&key);
         let note = receiver::lock(place, number)?;
-        let place_of_log = LogPlace::of_database(place, number);
+        // Nobody else writes this log meanwhile.
+        let place_of_log = LogPlace::of_database(place, number).held_by(note);
         let log = CommitLog::open(&place_of_log)?;
         let lost = place_of_log.lost_ends()?;
         for one in &lost {
@@ -121,7 +120,6 @@ impl Capturing {
             has_lost: !lost.is_empty(),
             passed_over: None,
             is_in_bucket: !place.is_directory(),
-            _note: note,
         };
         capturing.join(caller)?;
         Ok(capturing)

@@ -143,6 +143,8 @@ pub enum Notice<'a> {
     },
     /// The session in which log was received has ended. Another one is opened.
     ReceiveBroken(&'a PostgresError),
+    /// The note of a receiver in a bucket was gone. It looks whether another one has the place.
+    NoteGone(&'a OperationError),
     /// The set that was chosen as the newest says that it was begun in the future.
     SetOfFuture {
         /// The set.

@@ -9,6 +9,8 @@
 //!   twice: the server is asked to go on behind the last durable byte. If it has removed that log,
 //!   the caller hears what is missing, and what follows is received: the place has a gap there.
 //! - When the caller ends it, everything that has come is made durable first.
+//! - In a bucket nothing is stored beside another receiver. Whoever slept until its note was gone
+//!   opens its session again, and looks for others before that.
 
 mod database;
 mod slot;
@@ -19,10 +21,10 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use windlass_engine::{Cancel, EngineError, Kept};
+use windlass_engine::{Cancel, EngineError};
 use windlass_object::is_in_bucket;
 use windlass_postgres::{Lsn, PostgresError, Timeline};
-use windlass_repository::{LostEnd, Place};
+use windlass_repository::{LostEnd, Place, RepositoryError};
 
 use crate::caller::Caller;
 use crate::captured::CapturedLog;
@@ -31,6 +33,7 @@ use crate::ending::Ending;
 use crate::error::OperationError;
 use crate::notice::Notice;
 use crate::privilege;
+use crate::receiver::Note;
 use crate::recovery::RecoveryError;
 use crate::stored::log_into;
 use start::Beginning;
@@ -126,6 +129,11 @@ pub fn receive(
             {
                 caller.tell(&Notice::ReceiveBroken(&error));
             }
+            // What came and was not stored comes again.
+            Err(error) if is_note_gone(&error) => {
+                receiver.lock = None;
+                caller.tell(&Notice::NoteGone(&error));
+            }
             Err(error) => return Err(error),
         }
         let until = Instant::now() + PAUSE;
@@ -137,6 +145,15 @@ pub fn receive(
             return Ok((Received::Cluster(received), Ending::Done));
         }
     }
+}
+
+/// Whether the next session must leave its note again, and look whether another receiver has the
+/// place by now: this process may have slept.
+fn is_note_gone(error: &OperationError) -> bool {
+    matches!(
+        error,
+        OperationError::Repository(RepositoryError::NoteGone { .. })
+    )
 }
 
 /// Whether the slot is in use: the server may not know yet that an earlier receiver is gone.
@@ -161,7 +178,7 @@ struct Receiver<'a> {
     place: &'a Place,
     cancel: &'a Cancel,
     /// Nobody else receives this log meanwhile.
-    lock: Option<Kept>,
+    lock: Option<Note>,
     /// Bytes of earlier sessions.
     bytes: u64,
     received: Option<ReceivedLog>,
@@ -180,7 +197,7 @@ impl Receiver<'_> {
             false => CLUSTER_INTERVAL,
         });
         let (place, caller, told) = (self.place, self.caller, &self.told);
-        let open = |beginning, lock: &mut Option<Kept>| {
+        let open = |beginning, lock: &mut Option<Note>| {
             let tell = |notice: &Notice<'_>| match notice {
                 Notice::LogLost(lost) if told.borrow().contains(lost) => {}
                 Notice::LogLost(lost) => {

@@ -1,27 +1,31 @@
 //! The lock of a receiver in a bucket, where nothing can be locked: a note, as readers of sets
 //! leave them. It names the cluster, or the SQLite database.
 //!
-//! Invariant: a note is left before the receiver looks for others. Of two that begin at once, one
-//! sees the other, and perhaps both do.
+//! Invariants
+//! - A note is left before the receiver looks for others. Of two that begin at once, one sees the
+//!   other, and perhaps both do.
+//! - A receiver that slept until its note counted no more stores nothing before it has left one and
+//!   looked again: the log asks for the note before each object (`held_by`).
 
 use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
-use windlass_engine::Kept;
+use windlass_engine::Keep;
 use windlass_engine::media::SetId;
-use windlass_object::RECEIVER;
+use windlass_object::{RECEIVER, is_of_same_log};
 use windlass_repository::{Place, RepositoryError};
 
 use crate::devices::STORAGE;
 
-/// Where the part of a note begins that each receiver has for itself.
-const OWN_AT: usize = 12;
+/// What makes this process the only one that receives a log into a bucket.
+pub(crate) type Note = Arc<dyn Keep>;
 
 /// Makes this process the only one that receives the log of a cluster or of a SQLite database into
 /// a place, as long as the value lives. In a directory, the log or its growing objects are locked
 /// instead.
-pub(crate) fn lock(place: &Place, system: u64) -> Result<Option<Kept>, RepositoryError> {
+pub(crate) fn lock(place: &Place, system: u64) -> Result<Option<Note>, RepositoryError> {
     let path = place.path();
     if !STORAGE.hides(path) {
         return Ok(None);
@@ -30,9 +34,9 @@ pub(crate) fn lock(place: &Place, system: u64) -> Result<Option<Kept>, Repositor
     let own = note(system);
     let kept = STORAGE.note(path, &BTreeSet::from([own])).map_err(io)?;
     let noted = STORAGE.noted(path).map_err(io)?;
-    let is_other = |one: &&SetId| is_of_same(one, &own) && **one != own;
+    let is_other = |one: &&SetId| is_of_same_log(one, &own) && **one != own;
     match noted.iter().find(is_other) {
-        None => Ok(Some(kept)),
+        None => Ok(Some(Arc::from(kept))),
         Some(_) => Err(RepositoryError::Locked {
             path: path.to_owned(),
         }),
@@ -44,12 +48,7 @@ pub(crate) fn is_there(place: &Path, system: u64) -> Result<bool, RepositoryErro
     let own = note(system);
     let noted = STORAGE.noted(place);
     let noted = noted.map_err(|source| failed("look for notes in", place, source))?;
-    Ok(noted.iter().any(|one| is_of_same(one, &own)))
-}
-
-/// Whether two notes are of the same log.
-fn is_of_same(one: &SetId, other: &SetId) -> bool {
-    one.0[..OWN_AT] == other.0[..OWN_AT]
+    Ok(noted.iter().any(|one| is_of_same_log(one, &own)))
 }
 
 fn failed(doing: &'static str, path: &Path, source: io::Error) -> RepositoryError {

@@ -199,6 +199,16 @@ pub enum RepositoryError {
         /// The growing object.
         path: PathBuf,
     },
+    /// The note is gone that says that this process writes this log. Nothing was stored since.
+    #[error(
+        "the note of this receiver in {} is gone: another process may have received this log \
+         meanwhile",
+        place.display()
+    )]
+    NoteGone {
+        /// The place.
+        place: PathBuf,
+    },
     /// What comes does not follow what is there.
     #[error("log from {found} does not follow what ends at {expected}")]
     NotNext {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_engine::durable::Locked;
-use windlass_engine::{Listing, ReadAt, Reading};
+use windlass_engine::{Keep, Listing, ReadAt, Reading};
 use windlass_media::LogContent;
 use windlass_postgres::{Lsn, Timeline};
 
@@ -42,6 +42,8 @@ pub struct LogPlace {
     root: PathBuf,
     system: u64,
     content: LogContent,
+    /// What makes this process the only one that writes it, where nothing can be locked.
+    note: Option<Arc<dyn Keep>>,
 }
 
 /// The name of an object: what it holds.
@@ -113,6 +115,7 @@ impl LogPlace {
             root: place.path().join(LOG).join(system.to_string()),
             system,
             content: LogContent::Log,
+            note: None,
         }
     }
 
@@ -124,6 +127,27 @@ impl LogPlace {
             place: place.clone(),
             system: database,
             content: LogContent::Commits,
+            note: None,
+        }
+    }
+
+    /// The same log. It is written only as long as this keeps others from it.
+    pub fn held_by(self, note: Option<Arc<dyn Keep>>) -> Self {
+        Self { note, ..self }
+    }
+
+    /// Fails if others were not kept from this log all the time.
+    pub(crate) fn check_held(&self) -> Result<(), RepositoryError> {
+        let place = self.place.path();
+        let has_kept = match &self.note {
+            Some(note) => note.has_kept(),
+            None => Ok(true),
+        };
+        match has_kept.doing("look for the note of a receiver in", place)? {
+            true => Ok(()),
+            false => Err(RepositoryError::NoteGone {
+                place: place.to_owned(),
+            }),
         }
     }
 

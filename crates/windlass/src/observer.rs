@@ -133,6 +133,9 @@ impl Terminal {
                 let message = chain(error.to_string(), error);
                 output::note(&format!("warning: {message}; trying again"));
             }
+            Notice::NoteGone(error) => {
+                output::note(&format!("warning: {error}; looking whether it still does"));
+            }
             Notice::CaptureBroken(error) => {
                 let message = chain(error.to_string(), error);
                 output::note(&format!("warning: {message}; beginning again"));

@@ -15,7 +15,7 @@ use windlass_engine::Cancel;
 use windlass_repository::Place;
 use windlass_sqlite::SqliteError;
 
-use super::{DATABASE_INTERVAL, ReceiveRequest};
+use super::{DATABASE_INTERVAL, ReceiveRequest, is_note_gone};
 use crate::caller::Caller;
 use crate::captured::{CapturedLog, Capturing};
 use crate::error::OperationError;
@@ -36,20 +36,28 @@ pub(super) fn receive(
     loop {
         check_used(&request.to)?;
         let capturing = Capturing::open(caller, (path, place), before.take(), cancel)?;
-        match session(caller, capturing, (request, cancel))? {
-            (received, None) => return Ok(received),
-            (received, Some(error)) => {
+        let mut kept = capturing.captured().clone();
+        match session(caller, (capturing, &mut kept), (request, cancel)) {
+            Ok((received, None)) => return Ok(received),
+            Ok((received, Some(error))) => {
                 caller.tell(&Notice::CaptureBroken(&error));
                 before = Some(received);
             }
+            // What was found and not kept is found again.
+            Err(error) if is_note_gone(&error) => {
+                caller.tell(&Notice::NoteGone(&error));
+                before = Some(kept);
+            }
+            Err(error) => return Err(error),
         }
     }
 }
 
 /// Captures until the caller ends it, or until something breaks that another session may mend.
+/// `kept` is what was captured durably.
 fn session(
     caller: &Caller,
-    mut capturing: Capturing,
+    (mut capturing, kept): (Capturing, &mut CapturedLog),
     (request, cancel): (&ReceiveRequest, &Cancel),
 ) -> Result<(CapturedLog, Option<SqliteError>), OperationError> {
     let interval = request.interval.unwrap_or(DATABASE_INTERVAL);
@@ -68,7 +76,10 @@ fn session(
             });
         }
         match looked {
-            Ok(true) => written = Instant::now(),
+            Ok(true) => {
+                kept.clone_from(capturing.captured());
+                written = Instant::now();
+            }
             Ok(false) if written.elapsed() >= QUIET => {
                 capturing.stand()?;
                 written = Instant::now();
@@ -78,6 +89,7 @@ fn session(
             Err(OperationError::Sqlite(error)) if error.is_break() => {
                 return Ok((capturing.abandon()?, Some(error)));
             }
+            Err(error) if is_note_gone(&error) => return Err(error),
             Err(error) => {
                 let (log, bytes) = capturing.own_log();
                 caller.tell(&Notice::NotKept { log: &log, bytes });

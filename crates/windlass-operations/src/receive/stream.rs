@@ -4,7 +4,6 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use windlass_engine::Kept;
 use windlass_postgres::{
     Lsn, PostgresError, ReplicationSession, ReplicationSystem, Streamed, Timeline,
 };
@@ -15,7 +14,7 @@ use super::start::{self, Beginning, Server, Start, next_timeline};
 use crate::error::OperationError;
 use crate::notice::Notice;
 use crate::places::check_used;
-use crate::receiver;
+use crate::receiver::{self, Note};
 
 /// How often the server hears from us at least, if it has no limit of its own.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -57,7 +56,7 @@ impl LogStream {
     /// before.
     pub(super) fn open(
         conninfo: &str,
-        (at, earlier, lock): (&Place, Option<u64>, &mut Option<Kept>),
+        (at, earlier, lock): (&Place, Option<u64>, &mut Option<Note>),
         (slot, interval): ((Option<&str>, bool), Duration),
         beginning: Beginning,
         tell: &dyn Fn(&Notice<'_>),
@@ -72,7 +71,7 @@ impl LogStream {
         }
         let segment_bytes = size(&session.setting("wal_segment_size")?)?;
         let limit = duration(&session.setting("wal_sender_timeout")?);
-        let place = LogPlace::new(at, system.system);
+        let place = LogPlace::new(at, system.system).held_by(lock.clone());
         let slot = Slot::take(&mut session, slot, tell)?;
         let server = Server::new(&system, slot.name(), segment_bytes);
         let (start, gap) = begin(&mut session, &place, server, beginning)?;

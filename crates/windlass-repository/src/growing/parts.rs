@@ -183,6 +183,7 @@ impl GrowingLog {
 
     /// Stores bytes of the log as an object. Returns where it is.
     fn put_object(&self, start: Lsn, bytes: &[u8]) -> Result<PathBuf, RepositoryError> {
+        self.place.check_held()?;
         let end = Lsn(start.0 + bytes.len() as u64);
         let path = self.place.object_path(self.timeline, start, end);
         let header = self.header(start);

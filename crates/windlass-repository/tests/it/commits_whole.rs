@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use windlass_engine::media::LogRecord;
-use windlass_engine::{ListedObject, Listing, Naming, NewObject, Objects, ReadAt, Reading};
+use windlass_engine::{Keep, ListedObject, Listing, Naming, NewObject, Objects, ReadAt, Reading};
 use windlass_postgres::Timeline;
-use windlass_repository::{CommitLog, CommitReader, LogPlace, Place, database_number};
+use windlass_repository::{
+    CommitLog, CommitReader, LogPlace, Place, RepositoryError, database_number,
+};
 use windlass_testkit::memory::InMemory;
 
 use crate::commits::{Captured, keep};
@@ -206,6 +209,42 @@ fn nothing_is_asked_of_a_place_while_that_is_deferred() {
     log.sync().unwrap();
     assert_eq!(memory.held().len(), before.len() + 1);
     assert_eq!(CommitLog::open(&place).unwrap().number(), 1);
+    captured.capture.end().unwrap();
+}
+
+/// Keeps others away, until somebody says that it has not.
+#[derive(Debug, Default)]
+struct Note {
+    is_gone: AtomicBool,
+}
+
+impl Keep for Note {
+    fn has_kept(&self) -> io::Result<bool> {
+        Ok(!self.is_gone.load(Ordering::Relaxed))
+    }
+}
+
+#[test]
+fn nothing_is_stored_when_the_note_that_keeps_others_away_is_gone() {
+    let captured = Captured::new();
+    let (memory, place) = log_of(&captured);
+    let note = Arc::new(Note::default());
+    let held: Arc<dyn Keep> = note.clone();
+    let mut log = CommitLog::open(&place.held_by(Some(held))).unwrap();
+    let (stand, about) = captured.stand();
+    log.begin(stand, about.clone()).unwrap();
+    log.sync().unwrap();
+    log.stand(stand, about.clone()).unwrap();
+    log.sync().unwrap();
+    let before = memory.held().clone();
+    note.is_gone.store(true, Ordering::Relaxed);
+    log.stand(stand, about).unwrap();
+    let refused = [log.sync(), log.end()];
+    for refused in refused {
+        let is_it = matches!(refused, Err(RepositoryError::NoteGone { .. }));
+        assert!(is_it, "{refused:?}");
+    }
+    assert_eq!(*memory.held(), before);
     captured.capture.end().unwrap();
 }
 

@@ -86,6 +86,9 @@ fn of_access(error: &RepositoryError) -> Option<&'static str> {
             "End the other one. If it is gone with its machine, its note below readers/ counts for \
              seven minutes; remove the note to go on at once."
         }
+        RepositoryError::NoteGone { .. } => {
+            "What was stored before is whole. Run the command again: it looks for others first."
+        }
         RepositoryError::SpoolInside { .. } => {
             "Name a directory with --spool that lies outside of the data directory and its pg_wal."
         }

@@ -1,12 +1,14 @@
 //! The log of a SQLite database in a bucket: received and copied, read by every command, cut off at
-//! each request, and beside writers while the bucket cannot be reached.
+//! each request, beside writers while the bucket cannot be reached, and by two that sleep.
 
 #![allow(clippy::disallowed_methods, reason = "fixtures need no durability")]
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use windlass_testkit::bucket::SECRET_KEY;
@@ -121,7 +123,7 @@ impl Bucket {
             last.flatten().unwrap_or_default()
         };
         while has(&self.timelines()) < number {
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 
@@ -148,6 +150,40 @@ impl Bucket {
         let mut ranges: Vec<_> = keys.iter().map(range).collect();
         ranges.sort_unstable();
         ranges
+    }
+
+    /// Commits this transaction, and stops a receiver that is about to store it: it has not heard
+    /// yet whether its note is there. Then no receiver has a note that counts.
+    fn put_to_sleep(&self, receiver: &mut Receiver, shell: &mut Shell, number: u64) {
+        self.shop.proxy.rule(Asked::Head, (0, 1), Evil::Hold);
+        self.commit(shell, number);
+        assert!(self.shop.proxy.holds(&mut receiver.child));
+        signal(&receiver.child, "STOP");
+        let then = SystemTime::now() - Duration::from_secs(8 * 60);
+        for note in self.notes() {
+            let file = File::options().write(true).open(note).unwrap();
+            file.set_modified(then).unwrap();
+        }
+    }
+
+    /// The notes of receivers.
+    fn notes(&self) -> Vec<PathBuf> {
+        let keys = self.shop.server.keys().into_iter();
+        let notes = keys.filter(|key| key.contains("/readers/"));
+        notes
+            .map(|key| self.shop.server.objects().join(key))
+            .collect()
+    }
+
+    fn wake(&self, receiver: &Receiver) {
+        self.shop.proxy.let_go();
+        signal(&receiver.child, "CONT");
+    }
+
+    fn follows(&self) {
+        let log = self.log();
+        let follow = log.windows(2).all(|pair| pair[0].1 == pair[1].0);
+        assert!(follow, "{log:?}");
     }
 
     fn commit(&self, shell: &mut Shell, number: u64) {
@@ -336,6 +372,64 @@ fn writers_do_not_wait_for_a_bucket_that_does_not_answer() {
     shell.close();
     assert_eq!(bucket.timelines().len(), 1);
     assert_eq!(bucket.restored(&[]), 59);
+}
+
+/// Its machine was suspended, and its note counted no more. It was about to store a transaction.
+#[test]
+fn a_receiver_that_slept_stores_nothing_beside_another_one() {
+    let bucket = Bucket::new();
+    let mut shell = bucket.ledger.shell();
+    let proxy = &bucket.shop.proxy;
+    (bucket.shop).configure(&proxy.endpoint(), SECRET_KEY, "10m");
+    let (mut sleeper, _) = bucket.receive();
+    bucket.back_up("full", 0);
+    bucket.commit(&mut shell, 21);
+    bucket.wait_for(1);
+    bucket.put_to_sleep(&mut sleeper, &mut shell, 22);
+    let (other, line) = bucket.receive();
+    assert!(line.contains("on timeline 1"), "{line}");
+    bucket.wait_for(2);
+    bucket.wake(&sleeper);
+    let said = sleeper.ends(Some(1));
+    assert!(said.contains("the note of this receiver"), "{said}");
+    assert!(said.contains("another process receives this log"), "{said}");
+    bucket.commit(&mut shell, 23);
+    bucket.wait_for(3);
+    other.stop();
+    bucket.follows();
+    assert_eq!(bucket.timelines().len(), 1);
+    assert_eq!(bucket.restored(&[]), 23);
+    bucket.shop.done(&["verify", &bucket.place]);
+}
+
+#[test]
+fn a_receiver_that_slept_goes_on_behind_one_that_has_ended() {
+    let bucket = Bucket::new();
+    let mut shell = bucket.ledger.shell();
+    let proxy = &bucket.shop.proxy;
+    (bucket.shop).configure(&proxy.endpoint(), SECRET_KEY, "10m");
+    let (mut sleeper, _) = bucket.receive();
+    bucket.back_up("full", 0);
+    bucket.commit(&mut shell, 21);
+    bucket.wait_for(1);
+    bucket.put_to_sleep(&mut sleeper, &mut shell, 22);
+    let (other, _) = bucket.receive();
+    bucket.commit(&mut shell, 23);
+    bucket.wait_for(3);
+    other.stop();
+    bucket.wake(&sleeper);
+    // It holds the database's log again before it leaves its note.
+    while bucket.notes().is_empty() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    bucket.commit(&mut shell, 24);
+    bucket.wait_for(4);
+    signal(&sleeper.child, "INT");
+    let said = sleeper.ends(Some(0));
+    assert!(said.contains("the note of this receiver"), "{said}");
+    bucket.follows();
+    assert_eq!(bucket.timelines().len(), 1);
+    assert_eq!(bucket.restored(&[]), 24);
 }
 
 /// It says where the transactions are that the bucket lacks, and finds them there later.

@@ -518,6 +518,63 @@ fn log_that_is_received_is_in_the_bucket_before_its_segment_ends() {
     assert_eq!(restored("copied"), "13|9");
 }
 
+/// Its machine was suspended, and its note counted no more. It was about to store what had come.
+#[test]
+fn a_receiver_that_slept_stores_no_log_beside_another_one() {
+    let shop = Shop::new();
+    let server = PrivateCluster::start(&ClusterOptions::default().initdb("--wal-segsize=1"));
+    server.sql("postgres", "CREATE TABLE t (i int)");
+    let (conninfo, place) = (server.conninfo(), place());
+    shop.done(&["backup", &conninfo, "--to", &place]);
+    let begin = || {
+        let words = ["receive", &conninfo, "--to", &place, "--interval", "0.1s"];
+        let mut command = shop.command(&words);
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let insert = |row: u32| {
+        server.sql("postgres", &format!("INSERT INTO t VALUES ({row})"));
+        server.sql("postgres", "SELECT pg_current_wal_flush_lsn()")
+    };
+    let stored = |at: &str| {
+        let question = format!(
+            "SELECT coalesce(bool_or(flush_lsn >= '{at}'), false) FROM pg_stat_replication"
+        );
+        server.wait_until(&question, "t");
+    };
+    let mut sleeper = begin();
+    stored(&insert(1));
+    shop.proxy.rule(Asked::Head, (0, 1), Evil::Hold);
+    let second = insert(2);
+    assert!(shop.proxy.holds(&mut sleeper));
+    signal(&sleeper, "STOP");
+    let keys = shop.s3.keys();
+    for note in keys.iter().filter(|key| key.contains("/readers/")) {
+        let note = std::fs::File::options()
+            .write(true)
+            .open(shop.s3.objects().join(note));
+        let then = std::time::SystemTime::now() - Duration::from_secs(8 * 60);
+        note.unwrap().set_modified(then).unwrap();
+    }
+    let mut other = begin();
+    stored(&second);
+    shop.proxy.let_go();
+    signal(&sleeper, "CONT");
+    let output = sleeper.wait_with_output().unwrap();
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("another process receives this log"), "{said}");
+    stored(&insert(3));
+    signal(&other, "TERM");
+    assert_eq!(other.wait().unwrap().code(), Some(0));
+    let into = shop.arg("latest");
+    shop.done(&["restore", &place, "--into", &into, "--target-latest"]);
+    let copy = PrivateCluster::adopt(Path::new(&into), server.bin());
+    copy.wait_until("SELECT pg_is_in_recovery()", "f");
+    assert_eq!(rows(&copy), "1 2 3");
+    shop.done(&["verify", &place]);
+}
+
 /// The log goes when the last set goes that leads into it, and not before: a set that is hidden may
 /// come back.
 #[test]

@@ -13,6 +13,8 @@
 //! transactions. Where clocks were set, the change time still has to be the same. A state with an
 //! empty log is looked for only in objects of its time.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use windlass_media::LogRecord;
 use windlass_postgres::{Lsn, Timeline};
 use windlass_sqlite::{LogPoint, Standing};
@@ -24,6 +26,11 @@ use crate::place::{LogPlace, ObjectName};
 
 /// More often than this no log begins again while an object of it is written.
 const RESTARTS_MAX: u32 = 1 << 16;
+
+/// How many objects of a bucket are read at once: each waits for its requests most of the time, and
+/// takes at most 4 MiB of memory (an object that is not long, and a frame as it is stored, in clear
+/// and decoded).
+const READS_MAX: usize = 16;
 
 /// Where a state is in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,20 +69,15 @@ struct Starts {
 }
 
 impl Links {
-    /// Reads the beginning of each object.
+    /// Reads the beginning of each object, in a bucket of many at once.
     pub fn of(place: &LogPlace) -> Result<Self, RepositoryError> {
         let mut timelines = Vec::new();
         for timeline in place.timelines()? {
-            let mut reader = CommitReader::new(place, timeline)?.reading_ends();
-            let mut records = Vec::new();
-            for object in 0..reader.objects() {
-                reader.seek(object);
-                records.push(reader.next_of_object()?.map(|record| *record.head()));
-            }
+            let objects = CommitReader::new(place, timeline)?.into_objects();
             timelines.push(Starts {
+                records: first_records(place, timeline, &objects)?,
                 timeline,
-                objects: reader.into_objects(),
-                records,
+                objects,
             });
         }
         let place = place.clone();
@@ -120,6 +122,57 @@ impl Links {
         }
         Ok(search.found)
     }
+}
+
+/// The first record of each object. If one cannot be read, the first of those is the error.
+fn first_records(
+    place: &LogPlace,
+    timeline: Timeline,
+    objects: &[ObjectName],
+) -> Result<Vec<Option<LogRecord>>, RepositoryError> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut read = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(object) = objects.get(number) else {
+                return read;
+            };
+            let record = first_record(place, timeline, object);
+            if record.is_err() {
+                // All before it are being read. Nobody needs those behind it.
+                next.store(objects.len(), Ordering::Relaxed);
+            }
+            read.push((number, record));
+        }
+    };
+    let threads = match place.at().is_directory() {
+        true => 1,
+        false => READS_MAX.min(objects.len()),
+    };
+    let mut read = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut read = work();
+        for other in others {
+            let mut of_other = other
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            read.append(&mut of_other);
+        }
+        read
+    });
+    read.sort_unstable_by_key(|(number, _)| *number);
+    read.into_iter().map(|(_, record)| record).collect()
+}
+
+fn first_record(
+    place: &LogPlace,
+    timeline: Timeline,
+    object: &ObjectName,
+) -> Result<Option<LogRecord>, RepositoryError> {
+    let reader = CommitReader::over(place, timeline, vec![object.clone()]);
+    let record = reader.reading_ends().next_of_object()?;
+    Ok(record.map(|record| *record.head()))
 }
 
 /// The search for a state, record after record.

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
 
 use windlass_engine::media::LogRecord;
 use windlass_engine::{Keep, ListedObject, Listing, Naming, NewObject, Objects, ReadAt, Reading};
 use windlass_postgres::Timeline;
 use windlass_repository::{
-    CommitLog, CommitReader, LogPlace, Place, RepositoryError, database_number,
+    CommitLog, CommitReader, LogPlace, Place, RepositoryError, database_number, link,
 };
 use windlass_testkit::memory::InMemory;
 
@@ -18,6 +19,8 @@ use crate::commits::{Captured, keep};
 
 /// How many parts are joined.
 const PARTS: usize = 256;
+/// Only a test that fails waits so long.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 type Held = BTreeMap<PathBuf, Vec<u8>>;
 
@@ -128,13 +131,71 @@ impl NewObject for New {
     }
 }
 
+/// The same objects. None is opened before so many are being opened.
+#[derive(Debug, Default)]
+struct Gathering {
+    memory: Memory,
+    wanted: usize,
+    opening: Mutex<Opening>,
+    changed: Condvar,
+}
+
+/// How many objects are being opened, and how many were at most.
+#[derive(Debug, Default)]
+struct Opening {
+    now: usize,
+    most: usize,
+}
+
+impl Objects for Gathering {
+    fn find(&self, place: &Path) -> io::Result<()> {
+        self.memory.find(place)
+    }
+
+    fn folders(&self, folder: &Path) -> io::Result<Vec<String>> {
+        self.memory.folders(folder)
+    }
+
+    fn objects(&self, folder: &Path, listing: Listing<'_>) -> io::Result<Vec<ListedObject>> {
+        self.memory.objects(folder, listing)
+    }
+
+    fn open(&self, at: &Path, bytes: Option<u64>, of: Reading) -> io::Result<Arc<dyn ReadAt>> {
+        let mut opening = self.opening.lock().unwrap();
+        opening.now += 1;
+        opening.most = opening.most.max(opening.now);
+        self.changed.notify_all();
+        let is_alone = |opening: &mut Opening| opening.most < self.wanted;
+        let waited = self.changed.wait_timeout_while(opening, PATIENCE, is_alone);
+        let (mut opening, waited) = waited.unwrap();
+        assert!(!waited.timed_out(), "{} objects at once", opening.most);
+        opening.now -= 1;
+        self.memory.open(at, bytes, of)
+    }
+
+    fn create(&self, place: &Path, location: &Path) -> io::Result<Box<dyn NewObject>> {
+        self.memory.create(place, location)
+    }
+
+    fn remove(&self, location: &Path) -> io::Result<()> {
+        self.memory.remove(location)
+    }
+
+    fn settle(&self, place: &Path, location: &Path) -> io::Result<()> {
+        self.memory.settle(place, location)
+    }
+}
+
 /// The log of a database in memory.
 fn log_of(captured: &Captured) -> (Memory, LogPlace) {
-    let memory = Memory::default();
-    let objects: &'static Memory = Box::leak(Box::new(memory.clone()));
+    let memory: &'static Memory = Box::leak(Box::<Memory>::default());
+    (memory.clone(), log_in(captured, memory))
+}
+
+fn log_in(captured: &Captured, objects: &'static dyn Objects) -> LogPlace {
     let place = Place::new("s3://memory/place", objects);
     let number = database_number(&captured.capture.key());
-    (memory, LogPlace::of_database(&place, number))
+    LogPlace::of_database(&place, number)
 }
 
 /// The records that a reader gives from here on.
@@ -209,6 +270,39 @@ fn nothing_is_asked_of_a_place_while_that_is_deferred() {
     log.sync().unwrap();
     assert_eq!(memory.held().len(), before.len() + 1);
     assert_eq!(CommitLog::open(&place).unwrap().number(), 1);
+    captured.capture.end().unwrap();
+}
+
+/// In a bucket each object costs the time of a request, and a log may have thousands.
+#[test]
+fn a_state_is_looked_for_in_many_objects_at_once_and_not_in_all() {
+    let captured = Captured::new();
+    let (memory, place) = log_of(&captured);
+    let mut log = CommitLog::open(&place).unwrap();
+    let (stand, about) = captured.stand();
+    log.begin(stand, about.clone()).unwrap();
+    log.sync().unwrap();
+    for _ in 1..60 {
+        log.stand(stand, about.clone()).unwrap();
+        log.sync().unwrap();
+    }
+    let state = about.standing;
+    let found = link(&place, &state).unwrap();
+    let gathering: &'static Gathering = Box::leak(Box::new(Gathering {
+        memory: memory.clone(),
+        wanted: 8,
+        ..Gathering::default()
+    }));
+    assert_eq!(link(&log_in(&captured, gathering), &state).unwrap(), found);
+    let most = gathering.opening.lock().unwrap().most;
+    assert!(most < 40, "{most} objects at once");
+    // The first of those that cannot be read is the error, whichever came first.
+    let paths: Vec<_> = memory.held().keys().cloned().collect();
+    for damaged in [50, 20, 21] {
+        memory.held().get_mut(&paths[damaged]).unwrap()[0] ^= 1;
+    }
+    let error = link(&place, &state).unwrap_err().to_string();
+    assert!(error.contains(paths[20].to_str().unwrap()), "{error}");
     captured.capture.end().unwrap();
 }
 

@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! - Nothing is removed while its writer may live: a process of this machine is looked for, and a
-//!   process elsewhere has a week, by the server's clock.
+//!   process elsewhere has a week, by the server's clock. What a probe tries out is a day old then.
 //! - The markers go last. Whatever stops a clean-up, the next one goes on.
 //! - What a bucket keeps (Object Lock, keys that may not delete) stays, and stops nothing.
 
@@ -39,6 +39,8 @@ pub const FOREIGN_WRITER_LIVES: Duration = Duration::from_secs(7 * 24 * 3600);
 const FOREIGN_WRITER_TOLD: Duration = Duration::from_secs(24 * 3600);
 /// No part of an upload comes later than this. Some servers never say that an upload is gone.
 const PARTS_COME: Duration = Duration::from_secs(24 * 3600);
+/// How long the object of a check or of a measurement may be needed, wherever it runs.
+const PROBE_LIVES: Duration = Duration::from_secs(24 * 3600);
 /// Longest marker.
 const MARKER_BYTES_MAX: u64 = 64 * 1024;
 /// How much of a stripe's head is read at once.
@@ -65,9 +67,11 @@ impl Buckets {
             place: at,
         };
         let mut done = Vec::new();
-        for (meta, marker) in cleaner.markers().map_err(fault)? {
+        let (probes, markers) = cleaner.listed().map_err(fault)?;
+        for (meta, marker) in cleaner.markers(markers).map_err(fault)? {
             done.extend(cleaner.one(&meta, &marker, lives).map_err(fault)?);
         }
+        cleaner.remove_probes(&probes).map_err(fault)?;
         Ok(done)
     }
 }
@@ -81,7 +85,8 @@ impl Buckets {
             bucket: self.bucket(at)?,
             place: at.clone(),
         };
-        let markers = cleaner.markers()?.into_iter();
+        let (_, markers) = cleaner.listed()?;
+        let markers = cleaner.markers(markers)?.into_iter();
         let begun = markers.map(|(meta, marker)| PlaceFile {
             location: partial_path(&at.join(&marker.name).path()),
             bytes: 0,
@@ -101,15 +106,36 @@ struct Cleaner<'a> {
 }
 
 impl Cleaner<'_> {
+    /// What was begun: the objects of probes, and the markers.
+    fn listed(&self) -> Result<(Vec<ObjectMeta>, Vec<ObjectMeta>), ObjectError> {
+        let key = below(&self.place, BEGUN);
+        let listed = self.bucket.wait(self.bucket.list(&key))?.objects;
+        let is_probe = |meta: &ObjectMeta| {
+            let name = meta.location.filename().unwrap_or_default();
+            name.starts_with(PROBE)
+        };
+        Ok(listed.into_iter().partition(is_probe))
+    }
+
+    /// Removes what killed checks and measurements have written to try the server out.
+    fn remove_probes(&self, probes: &[ObjectMeta]) -> Result<(), ObjectError> {
+        for probe in probes {
+            if self.age(probe) < PROBE_LIVES {
+                continue;
+            }
+            let key = probe.location.to_string();
+            match self.bucket.wait(self.bucket.delete(&key)) {
+                // Nor can the others be removed.
+                Err(error) if error.fault() == Some(Fault::Denied) => return Ok(()),
+                removed => removed?,
+            }
+        }
+        Ok(())
+    }
+
     /// The markers, one for each stripe: of two, the one that names the upload of parts, unless it
     /// cannot be read.
-    fn markers(&self) -> Result<Vec<(ObjectMeta, Marker)>, ObjectError> {
-        let key = below(&self.place, BEGUN);
-        let mut listed = self.bucket.wait(self.bucket.list(&key))?.objects;
-        listed.retain(|meta| {
-            let name = meta.location.filename().unwrap_or_default();
-            !name.starts_with(PROBE)
-        });
+    fn markers(&self, listed: Vec<ObjectMeta>) -> Result<Vec<(ObjectMeta, Marker)>, ObjectError> {
         let key_of = |meta: &ObjectMeta| meta.location.to_string();
         let keys: BTreeSet<_> = listed.iter().map(key_of).collect();
         let has_second = |meta: &ObjectMeta| keys.contains(&(key_of(meta) + PARTS));

@@ -5,8 +5,8 @@
 //!   PLACE/sets/SETID/0.seal        the seal's block; with the data, exactly the bytes of a file
 //!   PLACE/begun/SETID.0            its marker, as long as the run that writes it has not ended
 //!   PLACE/begun/SETID.0.parts      another one, which names the upload of its parts
-//!   PLACE/begun/probe-NUMBER       what a check or a measurement has written, where nothing may be
-//!                                  removed
+//!   PLACE/begun/probe-NUMBER       what a check or a measurement has written, if it was killed, or
+//!                                  where nothing may be removed
 //!   PLACE/readers/NOTE.0           which sets somebody reads at this moment
 
 use std::fmt::Display;

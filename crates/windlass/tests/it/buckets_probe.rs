@@ -1,6 +1,8 @@
 //! What a bucket can do: measured, planned with, and nothing of it left behind.
 
+use std::fs::File;
 use std::process::{Command, Output};
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use windlass_testkit::evil::{Asked, Evil};
@@ -177,6 +179,35 @@ fn an_interrupted_measurement_leaves_nothing_and_a_killed_one_goes_with_the_next
     shop.done(&["backup", &database, "--to", &night]);
     let keys = shop.server.keys();
     assert_eq!((keys.len(), shop.server.uploads()), (3, 0), "{keys:?}");
+    shop.restores(&night, &database);
+}
+
+/// The object that it tries the server out with has no marker. It may still be at work for a day.
+#[test]
+fn what_a_killed_measurement_tried_out_goes_with_a_backup_of_the_next_day() {
+    let shop = Shop::new();
+    let (database, night) = (shop.database(100), place("night"));
+    shop.proxy.rule(Asked::Remove, (0, 1), Evil::KillBefore);
+    let mut run = shop.spawn(&probe(&night));
+    shop.proxy.victim(run.id());
+    assert_eq!(run.wait().unwrap().code(), None);
+    shop.proxy.reset();
+    let left = || {
+        let mut keys = shop.server.keys();
+        keys.retain(|key| key.contains("/begun/"));
+        keys
+    };
+    let tried = left();
+    assert_eq!(tried.len(), 1, "{tried:?}");
+    assert!(tried[0].starts_with("night/begun/probe-"), "{tried:?}");
+    shop.done(&["backup", &database, "--to", &night]);
+    assert_eq!(left(), tried);
+    let object = shop.server.objects().join(&tried[0]);
+    let object = File::options().write(true).open(object).unwrap();
+    let yesterday = SystemTime::now() - Duration::from_secs(25 * 3600);
+    object.set_modified(yesterday).unwrap();
+    shop.done(&["backup", &database, "--to", &night]);
+    assert_eq!(left(), [""; 0]);
     shop.restores(&night, &database);
 }
 

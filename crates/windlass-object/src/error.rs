@@ -5,6 +5,20 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// What became of an object that was removed, to see whether that can be done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Removal {
+    /// It is gone.
+    #[error("objects can be removed there")]
+    Gone,
+    /// The server refused it, in these words.
+    #[error("nothing can be removed there: {0}")]
+    Refused(String),
+    /// It became an old version that is locked: so does Object Lock of S3.
+    #[error("what is removed there stays, as an old version that is locked")]
+    Locked,
+}
+
 /// Why a bucket cannot be used as asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -77,10 +91,12 @@ pub enum ObjectError {
         object: String,
     },
     /// What was written there would stay.
-    #[error("{place} is not measured: nothing can be removed there")]
+    #[error("{place} is not measured: {removal}")]
     Stays {
         /// The place.
         place: String,
+        /// What was found.
+        removal: Removal,
     },
     /// A measurement failed, and something that it wrote is still there.
     #[error("{cause}; what was written for that below {place} could not be removed: {why}")]

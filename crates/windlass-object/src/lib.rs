@@ -34,7 +34,7 @@ mod webhook;
 pub use cleanup::FOREIGN_WRITER_LIVES;
 pub use clock::Spent;
 pub use device::{ObjectDevice, ObjectStripe};
-pub use error::{Fault, ObjectError};
+pub use error::{Fault, ObjectError, Removal};
 pub use location::{Location, Service, is_in_bucket, is_stripe_name};
 pub use measure::{MeasureKind, MeasurePlan, Measured};
 pub use probe::Probed;

@@ -22,9 +22,10 @@ use windlass_engine::media::{SetId, fitted};
 use crate::bytes::{RANGE_BYTES_MAX, RANGE_BYTES_MIN};
 use crate::client::Bucket;
 use crate::clock::Spent;
-use crate::error::{Fault, ObjectError};
+use crate::error::{ObjectError, Removal};
 use crate::layout::{BEGUN, PROBE, below};
 use crate::location::Location;
+use crate::probe::remove;
 use crate::settings::{PARTS_IN_FLIGHT, PARTS_MAX};
 use crate::storage::Buckets;
 
@@ -215,22 +216,17 @@ impl Buckets {
 }
 
 /// Fails if what is written to a place stays there: so much is not left behind.
-///
-/// S3 has Object Lock only in buckets that keep versions. Such a bucket "removes" an object that is
-/// locked, and keeps it as an old version. It says so when the object is read.
 fn can_remove(bucket: &Bucket, place: &Location, id: SetId) -> Result<(), ObjectError> {
     let key = below(place, &format!("{BEGUN}/{PROBE}{id}"));
     let bytes = Bytes::from(id.to_string().into_bytes());
     let kept = bucket.clock.kept();
     bucket.wait(bucket.create(&key, &bytes))?;
-    let is_kept = bucket.clock.kept() > kept;
-    let stays = || ObjectError::Stays {
-        place: place.to_string(),
-    };
-    match bucket.wait(bucket.delete(&key)) {
-        Err(error) if error.fault() == Some(Fault::Denied) => Err(stays()),
-        Ok(()) if is_kept => Err(stays()),
-        removed => removed,
+    match remove(bucket, &key, kept)? {
+        Removal::Gone => Ok(()),
+        removal => Err(ObjectError::Stays {
+            place: place.to_string(),
+            removal,
+        }),
     }
 }
 
@@ -333,12 +329,15 @@ mod tests {
     fn a_bucket_that_keeps_removed_objects_under_a_lock_is_not_measured() {
         let runtime = Runtime::new().unwrap();
         let until = "x-amz-object-lock-retain-until-date: 2099-01-01T00:00:00.000Z\r\n";
-        for (header, stays) in [(until, true), ("", false)] {
+        for (header, stays) in [(until, Some(Removal::Locked)), ("", None)] {
             let bucket = Bucket::unsigned(&runtime, server(header));
             let place = Location::parse(Path::new("s3://shop/night")).unwrap();
             let found = can_remove(&bucket, &place, SetId([7; 16]));
-            let is_refused = matches!(found, Err(ObjectError::Stays { .. }));
-            assert_eq!((is_refused, found.is_err()), (stays, stays), "{found:?}");
+            let said = match found {
+                Err(ObjectError::Stays { removal, .. }) => Some(removal),
+                found => found.map(|()| None).unwrap(),
+            };
+            assert_eq!(said, stays);
         }
     }
 

@@ -6,19 +6,21 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
-use crate::error::{Fault, ObjectError};
+use crate::client::Bucket;
+use crate::error::{Fault, ObjectError, Removal};
 use crate::layout::{BEGUN, PROBE, below};
 use crate::location::Location;
 use crate::storage::Buckets;
 
 /// What a place in a bucket can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probed {
     /// Whether an object is kept when another one is to be created in its place. If not, two runs
     /// that give one name at the same moment may both think that they have it.
     pub heeds_conditions: bool,
-    /// Whether objects can be removed there. If not, sets are as good, and nothing ever goes.
-    pub may_remove: bool,
+    /// What became of the object that was removed. If it is not gone, sets are as good, and nothing
+    /// ever goes.
+    pub removal: Removal,
 }
 
 impl Buckets {
@@ -31,6 +33,7 @@ impl Buckets {
         let name = format!("{PROBE}{}-{nanos}", std::process::id());
         let key = below(&at, &format!("{BEGUN}/{name}"));
         let bytes = Bytes::from(name.clone().into_bytes());
+        let kept = bucket.clock.kept();
         bucket.wait(bucket.create(&key, &bytes))?;
         let probed = bucket.wait(async {
             let other = Bytes::from_static(b"another object");
@@ -49,21 +52,30 @@ impl Buckets {
             let listed = bucket.list(&below(&at, BEGUN)).await?.objects;
             let is_it = |found: &object_store::ObjectMeta| found.location.filename() == Some(&name);
             match listed.iter().any(is_it) {
-                true => Ok(Probed {
-                    heeds_conditions,
-                    may_remove: true,
-                }),
+                true => Ok(heeds_conditions),
                 false => Err(ObjectError::NotListed { object }),
             }
         });
-        let removed = bucket.wait(bucket.delete(&key));
-        let probed = probed?;
-        match removed {
-            Err(error) if error.fault() == Some(Fault::Denied) => Ok(Probed {
-                may_remove: false,
-                ..probed
-            }),
-            removed => removed.map(|()| probed),
+        let removal = remove(&bucket, &key, kept);
+        Ok(Probed {
+            heeds_conditions: probed?,
+            removal: removal?,
+        })
+    }
+}
+
+/// Removes an object that was written and read since the server had told of so many locked ones
+/// (`kept`), and says what became of it.
+///
+/// S3 has Object Lock only in buckets that keep versions. Such a bucket "removes" an object that is
+/// locked, and keeps it as an old version. It says so when the object is read.
+pub(crate) fn remove(bucket: &Bucket, key: &str, kept: u64) -> Result<Removal, ObjectError> {
+    let is_locked = bucket.clock.kept() > kept;
+    match bucket.wait(bucket.delete(key)) {
+        Err(error) if error.fault() == Some(Fault::Denied) => {
+            Ok(Removal::Refused(error.to_string()))
         }
+        Ok(()) if is_locked => Ok(Removal::Locked),
+        removed => removed.map(|()| Removal::Gone),
     }
 }

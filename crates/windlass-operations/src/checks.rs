@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use windlass_engine::show_size;
+use windlass_object::Removal;
 
 use crate::ending::Ending;
 use crate::error::OperationError;
@@ -127,13 +128,12 @@ pub enum Finding {
         place: PathBuf,
     },
     /// A bucket in which these keys may remove nothing, or that protects what is there.
-    #[error(
-        "{} can be written to and read back, and nothing can be removed there",
-        place.display()
-    )]
+    #[error("{} can be written to and read back, and {removal}", place.display())]
     NoRemoval {
         /// The place.
         place: PathBuf,
+        /// What became of what was written.
+        removal: Removal,
     },
     /// A directory that was there on other nights does not exist.
     #[error("{} does not exist, although the configuration names it", path.display())]

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::{Outputs, free_bytes};
-use windlass_object::is_in_bucket;
+use windlass_object::{Removal, is_in_bucket};
 use windlass_postgres::user_shown;
 
 use super::sinks::{closed_to_all, may_create};
@@ -94,13 +94,16 @@ fn bucket(checks: &mut Checks, place: &Path) {
         let place = place.to_owned();
         checks.warning("target", Finding::NoConditions { place });
     }
-    if !probed.may_remove {
-        let place = place.to_owned();
-        checks.warning("target", Finding::NoRemoval { place });
-    }
-    if probed.heeds_conditions && probed.may_remove {
-        let place = place.display();
-        checks.ok("target", format!("{place} can be written to and read back"));
+    match probed.removal {
+        Removal::Gone if probed.heeds_conditions => {
+            let place = place.display();
+            checks.ok("target", format!("{place} can be written to and read back"));
+        }
+        Removal::Gone => {}
+        removal => {
+            let place = place.to_owned();
+            checks.warning("target", Finding::NoRemoval { place, removal });
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a check found, and what to do about it, in the words of the command line.
 
+use windlass_object::Removal;
 use windlass_operations::checks::{Check, Finding, Level};
 use windlass_operations::hooks::{HookEvent, ProgramFault};
 use windlass_operations::warnings::acceptable;
@@ -66,6 +67,10 @@ fn hint(finding: &Finding) -> Option<String> {
         Finding::NoConditions { .. } => {
             "Backups there are safe. Only if two runs gave one stripe the same name at the same \
              moment, both might succeed: let Windlass choose the names."
+        }
+        Finding::NoRemoval { removal, .. } if *removal == Removal::Locked => {
+            "Backups there are safe. What expires takes room until its lock ends: let a rule of \
+             the bucket remove old versions then."
         }
         Finding::NoRemoval { .. } => {
             "Backups there are safe, but nothing ever goes: not what expires, not what a cut-off \

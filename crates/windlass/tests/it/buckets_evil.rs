@@ -432,7 +432,11 @@ fn a_bucket_that_refuses_deletes_takes_one_set_after_the_other() {
     shop.proxy
         .rule(Remove, (0, ALWAYS), Evil::Answer(403, "AccessDenied"));
     let said = shop.ends(&["check", &database, "--to", &night], 3);
-    assert!(said.contains("nothing can be removed there"), "{said}");
+    assert!(
+        said.contains("nothing can be removed there: remove"),
+        "{said}"
+    );
+    assert!(said.contains("AccessDenied"), "{said}");
 }
 
 /// The server did it, nobody heard of it, and the next try is refused because it is done.

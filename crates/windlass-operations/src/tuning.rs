@@ -29,7 +29,6 @@ use crate::error::{DeviceError, OperationError};
 use crate::notice::Notice;
 use crate::sampled::{Layouts, cluster_files};
 use crate::settings::Rates;
-use crate::stored::no_bucket;
 use crate::{outputs, privilege};
 
 use bench::Bench;
@@ -138,8 +137,10 @@ pub fn tune(
     }
     let name = DatabaseName::resolve_named(&request.database, request.name.as_deref())?;
     let devices = devices::resolve(&request.to)?;
-    let mut in_buckets = devices.iter().filter_map(DeviceName::in_bucket);
-    in_buckets.try_for_each(|path| no_bucket(path, "tune measures files only"))?;
+    if let Some(path) = devices.iter().find_map(DeviceName::in_bucket) {
+        let text = path.to_string_lossy().into_owned();
+        return Err(DeviceError::NotTuned { text }.into());
+    }
     // The profiles belong to the user who probed, who need not be the database's owner.
     let state = state_directory();
     // Root sees what the owner of the database may not see.

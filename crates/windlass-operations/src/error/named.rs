@@ -98,6 +98,12 @@ pub enum DeviceError {
         /// What cannot be done with it.
         what: &'static str,
     },
+    /// A bucket, for which no setting is looked for by trials.
+    #[error("{text} is in a bucket, and tune tries settings on files only")]
+    NotTuned {
+        /// What was named.
+        text: String,
+    },
     /// A database that is too large for one object.
     #[error(
         "a stripe in a bucket has at most {PARTS_MAX} parts, and {} is too much for parts of {}",

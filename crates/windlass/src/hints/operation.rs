@@ -256,6 +256,7 @@ fn device(error: &DeviceError) -> (String, Option<String>) {
             "Name a directory. The manual's page on buckets says what only directories can do."
                 .to_owned()
         }
+        DeviceError::NotTuned { text } => not_tuned(text),
         DeviceError::PartsTooMany { .. } => {
             "Name more devices, or allow larger parts: part-size below [object].".to_owned()
         }
@@ -274,6 +275,16 @@ fn device(error: &DeviceError) -> (String, Option<String>) {
         _ => "Name a file, a directory, s3://BUCKET/PREFIX or nul.".to_owned(),
     };
     (message, Some(hint))
+}
+
+/// What to do with a bucket instead of trials.
+fn not_tuned(place: &str) -> String {
+    let place = quoted(place);
+    format!(
+        "Measure the bucket with `windlass lab probe {place}`. Then `windlass plan DATABASE \
+         --source PATH --target {place} --files 1,2,4` says how fast a backup to it would be, \
+         with how many stripes and which codec."
+    )
 }
 
 fn owner(error: &OwnerError) -> String {

@@ -2,9 +2,8 @@
 //!
 //!   buffers --> [gathered] --full part--> uploads --> data | seal | name
 //!
-//! Transfers are gathered to parts without being copied, and parts have one length: some services
-//! ask for that. A transfer that fills its buffer badly is copied, so that gathering never holds
-//! much more of the pool than a part.
+//! Transfers are gathered to parts (`gathered.rs`). Parts have one length: some services ask for
+//! that.
 //!
 //! Invariants
 //! - The order is: marker, data, look at the data's length, seal, name, and the marker goes. Each
@@ -13,16 +12,16 @@
 //! - What an unsealed stripe has in the bucket is removed when the device is dropped. What a killed
 //!   run leaves, `cleanup.rs` finds by the marker.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use object_store::PutPayload;
-use windlass_engine::media::{NAME_HEAD_BYTES_MAX, NAME_TAIL_BYTES_MAX, NameObject, SetId, fitted};
+use windlass_engine::media::{NAME_HEAD_BYTES_MAX, NAME_TAIL_BYTES_MAX, NameObject, SetId};
 use windlass_engine::{Buffer, Cancel, Device, DeviceOperation, EngineError, WriteDone};
 
 use crate::client::Bucket;
 use crate::error::{Fault, ObjectError};
+use crate::gathered::Gathered;
 use crate::layout::{StripeKeys, below};
 use crate::location::Location;
 use crate::marker::{Marker, Writer};
@@ -45,15 +44,6 @@ pub struct ObjectStripe {
     pub alignment: u32,
     /// Bytes of a part.
     pub part_bytes: u64,
-}
-
-/// A buffer of the pool as the bytes of a request.
-struct Lent(Buffer);
-
-impl AsRef<[u8]> for Lent {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
 }
 
 /// What is done of a stripe.
@@ -81,11 +71,10 @@ pub struct ObjectDevice {
     done: Done,
     /// Where the next byte goes.
     offset: u64,
-    gathered: VecDeque<Bytes>,
-    gathered_bytes: u64,
+    gathered: Gathered,
     upload: Option<Upload>,
     head: Vec<u8>,
-    /// What was written last: the footer, when the data end.
+    /// What was written last, if it is short: the footer, when the data end.
     last: Vec<u8>,
     stripe_bytes: u64,
     seal: Vec<u8>,
@@ -119,8 +108,7 @@ impl ObjectDevice {
             cancel,
             done: Done::Begun,
             offset: 0,
-            gathered: VecDeque::new(),
-            gathered_bytes: 0,
+            gathered: Gathered::default(),
             upload: None,
             head: Vec::new(),
             last: Vec::new(),
@@ -163,36 +151,13 @@ impl ObjectDevice {
         }
     }
 
-    fn gather(&mut self, bytes: Bytes) -> Result<(), ObjectError> {
-        self.gathered_bytes += bytes.len() as u64;
-        self.offset += bytes.len() as u64;
-        self.gathered.push_back(bytes);
-        while self.gathered_bytes >= self.stripe.part_bytes {
-            let part = self.take(self.stripe.part_bytes);
+    /// Sends the parts that were gathered.
+    fn send_parts(&mut self) -> Result<(), ObjectError> {
+        while self.gathered.bytes() >= self.stripe.part_bytes {
+            let part = self.gathered.take(self.stripe.part_bytes);
             self.send(part)?;
         }
         Ok(())
-    }
-
-    /// Takes so many bytes from the front of what was gathered.
-    fn take(&mut self, bytes: u64) -> Vec<Bytes> {
-        let mut left = bytes;
-        let mut part = Vec::new();
-        while let Some(mut first) = self.gathered.pop_front() {
-            if first.len() as u64 > left {
-                part.push(first.split_to(fitted(left)));
-                self.gathered.push_front(first);
-                left = 0;
-                break;
-            }
-            left -= first.len() as u64;
-            part.push(first);
-            if left == 0 {
-                break;
-            }
-        }
-        self.gathered_bytes -= bytes - left.min(bytes);
-        part
     }
 
     fn send(&mut self, part: Vec<Bytes>) -> Result<(), ObjectError> {
@@ -226,7 +191,9 @@ impl ObjectDevice {
 
     /// Completes the data: as one object of parts, or as one request if they are short.
     fn complete(&mut self) -> Result<(), ObjectError> {
-        let rest = self.take(self.gathered_bytes);
+        self.gathered.close();
+        self.send_parts()?;
+        let rest = self.gathered.take(u64::MAX);
         if self.upload.is_some() {
             if !rest.is_empty() {
                 self.send(rest)?;
@@ -269,10 +236,7 @@ impl ObjectDevice {
 
     /// Gives the stripe its name, and removes the marker.
     fn name(&mut self) -> Result<(), ObjectError> {
-        let mut tail = match self.last.len() <= FOOTER_COPY_BYTES_MAX {
-            true => std::mem::take(&mut self.last),
-            false => Vec::new(),
-        };
+        let mut tail = std::mem::take(&mut self.last);
         tail.extend_from_slice(&self.seal);
         tail.drain(..tail.len().saturating_sub(NAME_TAIL_BYTES_MAX));
         let name = NameObject {
@@ -346,14 +310,10 @@ impl Device for ObjectDevice {
             offset, self.offset,
             "a stripe is written from front to back"
         );
-        // A buffer that is mostly empty would keep the pool from those that fill theirs.
-        let is_full = buffer.len() >= buffer.capacity() / 4 * 3;
-        let bytes = match is_full {
-            true => Bytes::from_owner(Lent(buffer)),
-            false => Bytes::copy_from_slice(&buffer),
-        };
-        let gathered = self.gather(bytes);
-        gathered.map_err(|error| self.failed(DeviceOperation::Write, error))?;
+        self.offset += buffer.len() as u64;
+        self.gathered.add(buffer);
+        let sent = self.send_parts();
+        sent.map_err(|error| self.failed(DeviceOperation::Write, error))?;
         Ok(self.upload.as_mut().and_then(Upload::ended))
     }
 
@@ -377,9 +337,14 @@ impl Device for ObjectDevice {
         if offset == 0 {
             self.head = bytes[..bytes.len().min(NAME_HEAD_BYTES_MAX)].to_vec();
         }
-        self.last = bytes.to_vec();
-        let gathered = self.gather(Bytes::copy_from_slice(bytes));
-        gathered.map_err(|error| self.failed(DeviceOperation::Write, error))
+        self.last = match bytes.len() <= FOOTER_COPY_BYTES_MAX {
+            true => bytes.to_vec(),
+            false => Vec::new(),
+        };
+        self.offset += bytes.len() as u64;
+        self.gathered.append(bytes);
+        let sent = self.send_parts();
+        sent.map_err(|error| self.failed(DeviceOperation::Write, error))
     }
 
     fn truncate(&mut self, bytes: u64) -> Result<(), EngineError> {

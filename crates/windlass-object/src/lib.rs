@@ -16,6 +16,7 @@ mod clock;
 mod device;
 mod document;
 mod error;
+mod gathered;
 mod layout;
 mod list;
 mod location;

@@ -26,7 +26,7 @@ pub(super) fn check(asked: usize) -> Result<(), EngineError> {
     Err(Setting::Buffers.refused(fault))
 }
 
-/// How many buffers devices gather. A quarter of each may be empty: then they copy.
+/// How many buffers devices gather. A quarter of each may be empty: others they fill.
 pub(super) fn gathered(bytes: u64, transfer_bytes: usize) -> Result<usize, EngineError> {
     let filled = transfer_bytes as u64 / 4 * 3;
     let count: usize = saturated(bytes.div_ceil(filled));

@@ -419,8 +419,7 @@ impl Job<'_> {
         self.caller.tell(&Notice::Settings {
             plan: &options.plan,
             codec: Some(&self.request.compression_text),
-            pages_bytes: options.pages_bytes(),
-            parity_bytes: options.parity_bytes(),
+            more: self.more_memory(&options),
         });
         let configured = |other: String| self.request.name.clone().unwrap_or(other);
         let subject = configured(plain_name(database));

@@ -149,7 +149,7 @@ pub use held::Held;
 pub use hidden::hidden;
 pub use hooks::{HookCommands, HookError, HookEvent, HookFault};
 pub use keys::add_keys;
-pub use notice::{Notice, Observer, Unobserved};
+pub use notice::{MoreMemory, Notice, Observer, Unobserved};
 pub use opened::{Mounted, OpenSettings, Opened, ToOpen};
 pub use places::{PlaceError, SetChoice, SetRequest};
 pub use receive::{

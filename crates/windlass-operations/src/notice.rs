@@ -27,6 +27,17 @@ use crate::recovery::{FilePlan, RecoveryPlan};
 use crate::sweeping::SweepStep;
 use crate::verify::VerifyStep;
 
+/// The memory that a run needs besides its buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MoreMemory {
+    /// About how many bytes the compressors need, to take pages apart.
+    pub pages_bytes: u64,
+    /// How many bytes the parity needs.
+    pub parity_bytes: u64,
+    /// How many bytes mirrors in buckets need, when the set is complete.
+    pub mirror_bytes: u64,
+}
+
 /// What happened beside the result of an operation.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -61,10 +72,8 @@ pub enum Notice<'a> {
         plan: &'a BufferPlan,
         /// The codec; none if the run reads a set.
         codec: Option<&'a str>,
-        /// About how much memory the compressors need besides the buffers, to take pages apart.
-        pages_bytes: u64,
-        /// How much memory the parity needs besides the buffers.
-        parity_bytes: u64,
+        /// What it needs besides the buffers.
+        more: MoreMemory,
     },
     /// Devices of a set are lost, or parts of them are damaged, and parity makes up for that.
     Mended(&'a Mends),

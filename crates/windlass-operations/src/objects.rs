@@ -16,6 +16,7 @@ use crate::stored::buckets;
 /// How a run writes to buckets.
 #[derive(Clone, Debug)]
 pub struct Objects {
+    database_bytes: u64,
     part_bytes: u64,
     cancel: Cancel,
 }
@@ -42,6 +43,7 @@ impl Objects {
             };
         }
         Ok(Self {
+            database_bytes,
             part_bytes,
             cancel: cancel.clone(),
         })
@@ -50,6 +52,7 @@ impl Objects {
     /// For devices of which none is in a bucket.
     pub fn none(cancel: &Cancel) -> Self {
         Self {
+            database_bytes: 0,
             part_bytes: PART_BYTES_DEFAULT,
             cancel: cancel.clone(),
         }
@@ -59,11 +62,20 @@ impl Objects {
     /// parts that are on their way, and the one that is being filled.
     pub fn gathering(&self, devices: &[DeviceName], request: &BufferRequest) -> BufferRequest {
         let in_buckets = devices.iter().filter(|one| one.in_bucket().is_some());
-        let parts = in_buckets.count() as u64 * (PARTS_IN_FLIGHT as u64 + 1);
         BufferRequest {
-            gathered_bytes: parts * self.part_bytes,
+            gathered_bytes: in_buckets.count() as u64 * self.stripe_bytes(),
             ..request.clone()
         }
+    }
+
+    /// The bytes of the parts of one stripe that are in memory at once, at most.
+    pub(crate) fn stripe_bytes(&self) -> u64 {
+        (PARTS_IN_FLIGHT as u64 + 1) * self.part_bytes
+    }
+
+    /// The size of the database for which they are.
+    pub(crate) fn database_bytes(&self) -> u64 {
+        self.database_bytes
     }
 
     /// Begins a stripe.

@@ -25,7 +25,7 @@ use crate::foretold::{self, Done, Judgement, StateDirectory};
 use crate::held::Held;
 use crate::history::RunAbout;
 use crate::hooks::HookCommands;
-use crate::notice::Notice;
+use crate::notice::{MoreMemory, Notice};
 use crate::outputs::existing;
 use crate::places::SetRequest;
 use crate::probed::Ends;
@@ -333,8 +333,7 @@ impl Job<'_, '_> {
         self.caller.tell(&Notice::Settings {
             plan: &options.plan,
             codec: None,
-            pages_bytes: 0,
-            parity_bytes: 0,
+            more: MoreMemory::default(),
         });
         let subject = request.into.display().to_string();
         let names = (subject.as_str(), &*series(&request.into));

@@ -27,7 +27,7 @@ use crate::error::OperationError;
 use crate::held::Held;
 use crate::history::RunAbout;
 use crate::hooks::HookCommands;
-use crate::notice::Notice;
+use crate::notice::{MoreMemory, Notice};
 use crate::opened::OpenSettings;
 use crate::outputs;
 use crate::places::{self, LocatedSet, Named, SetRequest, Which};
@@ -336,8 +336,7 @@ impl Job<'_> {
         self.caller.tell(&Notice::Settings {
             plan: &options.plan,
             codec: None,
-            pages_bytes: 0,
-            parity_bytes: 0,
+            more: MoreMemory::default(),
         });
         let watch = run.watch(&outputs::of_set(set)?, names)?;
         let verified = windlass_engine::verify(survey, &options, watch.progress(), self.cancel);

@@ -223,15 +223,10 @@ impl Observer for Terminal {
                 self.note("note: no hook runs, because nul keeps nothing: this is no backup");
             }
             Notice::CleanedUp(done) => self.note(&done.to_string()),
-            Notice::Settings {
-                plan,
-                codec,
-                pages_bytes,
-                parity_bytes,
-            } => {
+            Notice::Settings { plan, codec, more } => {
                 log::settings(plan, *codec);
                 if !self.silent && !self.brief {
-                    table::print_plan(plan, *codec, (*pages_bytes, *parity_bytes), self.details);
+                    table::print_plan(plan, *codec, *more, self.details);
                 }
             }
             Notice::Mended(mends) => mending::tell(mends),

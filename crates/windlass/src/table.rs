@@ -3,6 +3,7 @@
 
 use windlass_engine::{BufferPlan, PagesReport, RunReport, StageReport, show_rate, show_size};
 use windlass_lab::Record;
+use windlass_operations::MoreMemory;
 
 use crate::advice;
 use crate::foretold::Judgement;
@@ -78,15 +79,10 @@ fn print_pages(pages: &PagesReport) {
 
 /// Prints the buffers before a run, and with `details` the threads and the layout. Without a codec,
 /// the run reads a set.
-pub fn print_plan(
-    plan: &BufferPlan,
-    codec: Option<&str>,
-    (pages_bytes, parity_bytes): (u64, u64),
-    details: bool,
-) {
+pub fn print_plan(plan: &BufferPlan, codec: Option<&str>, more: MoreMemory, details: bool) {
     let size = |bytes: usize| show_size(bytes as u64);
-    let most = plan.buffers_max(pages_bytes + parity_bytes);
-    let more = match most > plan.buffers {
+    let most = plan.buffers_max(more.pages_bytes + more.parity_bytes);
+    let grown = match most > plan.buffers {
         true => format!(
             ", max {}",
             show_size(most as u64 * plan.transfer_bytes as u64)
@@ -94,18 +90,27 @@ pub fn print_plan(
         false => String::new(),
     };
     output::note(&format!(
-        "buffers       {} x {} = {} of memory{more}",
+        "buffers       {} x {} = {} of memory{grown}",
         plan.buffers,
         size(plan.transfer_bytes),
         show_size(plan.buffer_bytes)
     ));
-    if parity_bytes > 0 {
-        output::note(&format!("parity        {} more", show_size(parity_bytes)));
+    if more.parity_bytes > 0 {
+        output::note(&format!(
+            "parity        {} more",
+            show_size(more.parity_bytes)
+        ));
     }
-    if pages_bytes > 0 {
+    if more.pages_bytes > 0 {
         output::note(&format!(
             "pages         about {} more, to take them apart",
-            show_size(pages_bytes)
+            show_size(more.pages_bytes)
+        ));
+    }
+    if more.mirror_bytes > 0 {
+        let bytes = show_size(more.mirror_bytes);
+        output::note(&format!(
+            "mirror        {bytes} of memory, when the set is complete"
         ));
     }
     if !details {

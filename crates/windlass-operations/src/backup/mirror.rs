@@ -22,6 +22,7 @@ use windlass_engine::{
     Cancel, Device, EngineError, METADATA_LIMIT_DEFAULT, Outputs, ReadAt, SetEntry, SetState,
     durable, glance,
 };
+use windlass_object::is_in_bucket;
 
 use crate::devices::{self, DeviceName, STORAGE};
 use crate::error::{DeviceError, OperationError};
@@ -96,6 +97,28 @@ pub(super) fn guard(mirrors: &[MirrorRequest], outputs: &Outputs) -> Result<(), 
 fn same_place(device: &DeviceName) -> Option<PathBuf> {
     let place = device.place()?;
     Some(place.canonicalize().unwrap_or_else(|_| place.to_owned()))
+}
+
+/// Whether a mirror is in a bucket.
+pub(super) fn is_any_in_bucket(mirrors: &[MirrorRequest]) -> bool {
+    let mut places = mirrors.iter().flat_map(|mirror| &mirror.places);
+    places.any(|place| is_in_bucket(Path::new(place)))
+}
+
+/// The memory that copying to a mirror in a bucket takes, when the buffers of the run are gone:
+/// parts that are on their way, what is behind them, and what was read. One stripe is copied at a
+/// time.
+pub(super) fn memory_bytes(mirrors: &[MirrorRequest], set_bytes: u64, cancel: &Cancel) -> u64 {
+    let of_one = |mirror: &MirrorRequest| {
+        // What cannot be looked at fails later, and alone.
+        let devices = devices::resolve(&mirror.places).ok()?;
+        let objects = Objects::new(&devices, set_bytes, cancel).ok()?;
+        Some(objects.stripe_bytes() + 2 * STEP_BYTES)
+    };
+    let in_buckets = mirrors
+        .iter()
+        .filter(|one| is_any_in_bucket(std::slice::from_ref(*one)));
+    in_buckets.filter_map(of_one).max().unwrap_or(0)
 }
 
 /// Copies the stripes of a set to a mirror. `base` is the set on which it builds.

@@ -2,7 +2,7 @@
 //! mirrors the sealed ones are, too.
 
 use windlass_engine::media::SetId;
-use windlass_engine::{BufferPlan, Device, FileDeviceOptions, Outputs};
+use windlass_engine::{BackupOptions, BufferPlan, Device, FileDeviceOptions, Outputs};
 
 use super::mirror::{self, Mirrored};
 use super::outcome::stripes;
@@ -10,6 +10,7 @@ use super::{Job, Sealed};
 use crate::database::plain_name;
 use crate::devices::{self, StripeNames};
 use crate::error::OperationError;
+use crate::notice::MoreMemory;
 use crate::objects::Objects;
 use crate::warnings::{MIRROR_FAILED, MIRROR_LACKS_BASE};
 
@@ -22,6 +23,7 @@ impl Job<'_> {
     ) -> Result<BufferPlan, OperationError> {
         let asked = &self.request.settings.buffers;
         let in_bucket = self.devices.iter().any(|one| one.in_bucket().is_some());
+        let in_bucket = in_bucket || mirror::is_any_in_bucket(&self.request.mirrors);
         let bytes = if in_bucket { bytes()? } else { 0 };
         let objects = Objects::new(&self.devices, bytes, self.cancel)?;
         let asked = objects.gathering(&self.devices, asked);
@@ -30,6 +32,16 @@ impl Job<'_> {
         let plan = asked.plan(data, volumes)?;
         self.objects.get_or_init(|| objects);
         Ok(plan)
+    }
+
+    /// What the run needs besides the buffers.
+    pub(super) fn more_memory(&self, options: &BackupOptions) -> MoreMemory {
+        let bytes = self.objects.get().map_or(0, Objects::database_bytes);
+        MoreMemory {
+            pages_bytes: options.pages_bytes(),
+            parity_bytes: options.parity_bytes(),
+            mirror_bytes: mirror::memory_bytes(&self.request.mirrors, bytes, self.cancel),
+        }
     }
 
     /// Opens the devices of a new set, which is named after the database and its moment.

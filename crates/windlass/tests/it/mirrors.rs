@@ -195,7 +195,9 @@ fn a_bucket_is_a_mirror_of_a_directory_and_the_other_way_round() {
     let database = shop.database(9000);
     let (sets, bucket) = (shop.word("sets"), "s3://shop/mirror");
     std::fs::create_dir(&sets).unwrap();
-    shop.done(&["backup", &database, "--to", &sets, "--mirror", bucket]);
+    let said = shop.done(&["backup", &database, "--to", &sets, "--mirror", bucket]);
+    // Five parts of 5 MiB, and twice what is read at a time.
+    assert!(said.contains("mirror        33 MiB of memory"), "{said}");
     std::fs::remove_dir_all(&sets).unwrap();
     std::fs::create_dir(&sets).unwrap();
     shop.done(&["verify", bucket]);

@@ -24,7 +24,7 @@ fn receiving() -> (Receiving, Shell) {
 
 /// Whether the file system says when a file was changed through a map. Elsewhere, everything is
 /// always read.
-fn is_known(receiving: &Receiving) -> bool {
+pub fn is_known(receiving: &Receiving) -> bool {
     let mut command = Command::new("stat");
     let command = command.args(["-f", "-c", "%T"]);
     let output = command.arg(receiving.place.path("sets")).output().unwrap();
@@ -183,7 +183,7 @@ fn a_file_that_somebody_else_touched_is_read() {
 }
 
 /// Starts a receiver that looks when a checkpoint waits for it, and otherwise not in an hour.
-fn start_patient(receiving: &mut Receiving) {
+pub fn start_patient(receiving: &mut Receiving) {
     let (database, sets) = receiving.place.ends();
     std::fs::create_dir_all(receiving.place.path("sets/log")).unwrap();
     let mut command = command();
@@ -199,7 +199,7 @@ fn start_patient(receiving: &mut Receiving) {
 
 /// Waits until the receiver has ended its look: no look gives way so often as it does while it
 /// waits for the next one.
-fn until_it_waits(receiving: &Receiving) {
+pub fn until_it_waits(receiving: &Receiving) {
     let id = receiving.child.as_ref().unwrap().id();
     let gave_way = || -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
@@ -214,7 +214,7 @@ fn until_it_waits(receiving: &Receiving) {
 }
 
 /// Waits until a write to the file must show in its time of change.
-fn until_at_rest(receiving: &Receiving) {
+pub fn until_at_rest(receiving: &Receiving) {
     let age = || {
         let found = std::fs::metadata(&receiving.place.ledger.path).unwrap();
         let changed = Duration::from_secs(found.ctime().try_into().unwrap());

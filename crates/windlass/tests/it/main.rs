@@ -15,6 +15,7 @@ mod buckets_races;
 mod buckets_style;
 mod buckets_traps;
 mod buckets_uploads;
+mod captured_model;
 mod chains;
 mod chains_broken;
 mod chains_captured;

@@ -103,11 +103,14 @@ fn session(
     }
 }
 
-/// Waits for the next look.
+/// Waits for the next look. Who waits for the pin may wait for other readers, too, and then goes on
+/// waiting: so there is a pause in any case.
 fn wait(capturing: &Capturing, interval: Duration, cancel: &Cancel) -> Result<(), OperationError> {
     let since = Instant::now();
-    while since.elapsed() < interval && !cancel.is_cancelled() && !capturing.is_waited_for()? {
+    loop {
         std::thread::sleep(STEP.min(interval));
+        if since.elapsed() >= interval || cancel.is_cancelled() || capturing.is_waited_for()? {
+            return Ok(());
+        }
     }
-    Ok(())
 }

@@ -200,17 +200,19 @@ pub fn start_patient(receiving: &mut Receiving) {
 /// Waits until the receiver has ended its look: no look gives way so often as it does while it
 /// waits for the next one.
 pub fn until_it_waits(receiving: &Receiving) {
-    let id = receiving.child.as_ref().unwrap().id();
-    let gave_way = || -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
-        let mut lines = status.lines();
-        let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        count.unwrap().trim().parse().unwrap()
-    };
-    let before = gave_way();
-    while gave_way() < before + 100 {
+    let before = gave_way(receiving);
+    while gave_way(receiving) < before + 100 {
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// How often the receiver gave its processor away to wait for something.
+pub fn gave_way(receiving: &Receiving) -> u64 {
+    let id = receiving.child.as_ref().unwrap().id();
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+    let mut lines = status.lines();
+    let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count.unwrap().trim().parse().unwrap()
 }
 
 /// Waits until a write to the file must show in its time of change.

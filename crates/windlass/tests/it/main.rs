@@ -75,6 +75,7 @@ mod places;
 mod receive_sqlite;
 mod receive_sqlite_kills;
 mod receive_sqlite_sets;
+mod receive_sqlite_waits;
 mod refusals;
 mod renames;
 mod repositories;

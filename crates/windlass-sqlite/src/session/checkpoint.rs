@@ -7,7 +7,7 @@ use crate::error::SqliteError;
 
 impl Session {
     /// Copies what it can of the log into the database file, and waits for nobody. False if another
-    /// process is at it.
+    /// process is at it, or if the disk is full: then the log grows, and is captured all the same.
     pub(crate) fn checkpoint(&self) -> Result<bool, SqliteError> {
         self.check_map()?;
         let sql = "PRAGMA wal_checkpoint(PASSIVE)";
@@ -16,7 +16,7 @@ impl Session {
             .query_row(sql, [], |row| row.get::<_, i64>(0));
         match busy {
             Ok(busy) => Ok(busy == 0),
-            Err(error) if is_busy(&error) => Ok(false),
+            Err(error) if is_busy(&error) || is_full(&error) => Ok(false),
             Err(source) => Err(self.failed("copy the log into", source)),
         }
     }
@@ -28,7 +28,7 @@ impl Session {
             Ok(()) => Ok(true),
             Err(error) if is_busy(&error) => Ok(false),
             // The disk is full, or the directory cannot be written to: the log grows instead.
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => Ok(false),
+            Err(error) if is_full(&error) => Ok(false),
             Err(source) => Err(self.failed("keep writers from", source)),
         }
     }
@@ -38,4 +38,8 @@ impl Session {
         let released = self.connection.execute_batch("ROLLBACK");
         released.map_err(|source| self.failed("let writers into", source))
     }
+}
+
+fn is_full(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
 }

@@ -22,7 +22,7 @@ use crate::caller::Caller;
 use crate::database::DatabaseName;
 use crate::error::OperationError;
 use crate::notice::Notice;
-use crate::receiver;
+use crate::receiver::{self, Note};
 
 /// What was captured of a database.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +47,22 @@ pub struct CapturedLog {
     pub held: Held,
 }
 
+/// What earlier sessions of a receiver leave to the next one.
+pub(crate) struct Earlier {
+    captured: CapturedLog,
+    note: Option<(u64, Note)>,
+}
+
+impl Earlier {
+    /// What sessions leave whose note is gone.
+    pub(crate) fn without_note(captured: CapturedLog) -> Self {
+        Self {
+            captured,
+            note: None,
+        }
+    }
+}
+
 /// A database whose transactions go into a place.
 pub(crate) struct Capturing {
     capture: LogCapture,
@@ -68,6 +84,8 @@ pub(crate) struct Capturing {
     /// Bytes of the last transaction that the place does not take, until somebody asks.
     passed_over: Option<u64>,
     is_in_bucket: bool,
+    /// Nobody else writes the log with this number meanwhile.
+    note: Option<(u64, Note)>,
 }
 
 impl Capturing {
@@ -75,7 +93,7 @@ impl Capturing {
     pub(crate) fn open(
         caller: &Caller,
         (path, place): (&Path, &Place),
-        before: Option<CapturedLog>,
+        before: Option<Earlier>,
         cancel: &Cancel,
     ) -> Result<Self, OperationError> {
         // Fails if the place is not there: its disk may not be mounted.
@@ -89,9 +107,14 @@ impl Capturing {
         let database = capture.path().to_owned();
         let key = capture.key();
         let number = database_number(&key);
-        let note = receiver::lock(place, number)?;
-        // Nobody else writes this log meanwhile.
-        let place_of_log = LogPlace::of_database(place, number).held_by(note);
+        let (before, note) = before.map_or((None, None), |one| (Some(one.captured), one.note));
+        // A note that cannot be removed would be taken for that of another receiver.
+        let note = match note.filter(|(of, _)| *of == number) {
+            Some(note) => Some(note),
+            None => receiver::lock(place, number)?.map(|note| (number, note)),
+        };
+        let held_by = note.as_ref().map(|(_, note)| note.clone());
+        let place_of_log = LogPlace::of_database(place, number).held_by(held_by);
         let log = CommitLog::open(&place_of_log)?;
         let lost = place_of_log.lost_ends()?;
         for one in &lost {
@@ -120,6 +143,7 @@ impl Capturing {
             has_lost: !lost.is_empty(),
             passed_over: None,
             is_in_bucket: !place.is_directory(),
+            note,
         };
         capturing.join(caller)?;
         Ok(capturing)
@@ -286,10 +310,13 @@ impl Capturing {
         Ok(self.captured)
     }
 
-    /// Ends after a break: seals what was captured.
-    pub(crate) fn abandon(self) -> Result<CapturedLog, OperationError> {
+    /// Ends after a break: seals what was captured. Another session may go on.
+    pub(crate) fn abandon(self) -> Result<Earlier, OperationError> {
         self.log.end()?;
-        Ok(self.captured)
+        Ok(Earlier {
+            captured: self.captured,
+            note: self.note,
+        })
     }
 }
 

@@ -17,7 +17,7 @@ use windlass_sqlite::SqliteError;
 
 use super::{DATABASE_INTERVAL, ReceiveRequest, is_note_gone};
 use crate::caller::Caller;
-use crate::captured::{CapturedLog, Capturing};
+use crate::captured::{CapturedLog, Capturing, Earlier};
 use crate::error::OperationError;
 use crate::notice::Notice;
 use crate::places::check_used;
@@ -35,20 +35,29 @@ pub(super) fn receive(
     let mut before = None;
     loop {
         check_used(&request.to)?;
-        let capturing = Capturing::open(caller, (path, place), before.take(), cancel)?;
+        let mut capturing = Capturing::open(caller, (path, place), before.take(), cancel)?;
         let mut kept = capturing.captured().clone();
-        match session(caller, (capturing, &mut kept), (request, cancel)) {
-            Ok((received, None)) => return Ok(received),
-            Ok((received, Some(error))) => {
+        let ended = match session(caller, (&mut capturing, &mut kept), (request, cancel)) {
+            Ok(None) => capturing.end(),
+            Ok(Some(error)) => {
                 caller.tell(&Notice::CaptureBroken(&error));
-                before = Some(received);
+                match capturing.abandon() {
+                    Ok(earlier) => {
+                        before = Some(earlier);
+                        continue;
+                    }
+                    Err(error) => Err(error),
+                }
             }
+            Err(error) => Err(error),
+        };
+        match ended {
             // What was found and not kept is found again.
             Err(error) if is_note_gone(&error) => {
                 caller.tell(&Notice::NoteGone(&error));
-                before = Some(kept);
+                before = Some(Earlier::without_note(kept));
             }
-            Err(error) => return Err(error),
+            ended => return ended,
         }
     }
 }
@@ -57,9 +66,9 @@ pub(super) fn receive(
 /// `kept` is what was captured durably.
 fn session(
     caller: &Caller,
-    (mut capturing, kept): (Capturing, &mut CapturedLog),
+    (capturing, kept): (&mut Capturing, &mut CapturedLog),
     (request, cancel): (&ReceiveRequest, &Cancel),
-) -> Result<(CapturedLog, Option<SqliteError>), OperationError> {
+) -> Result<Option<SqliteError>, OperationError> {
     let interval = request.interval.unwrap_or(DATABASE_INTERVAL);
     // What is under way is finished, so that the last look has everything.
     let patient = Cancel::new();
@@ -87,7 +96,7 @@ fn session(
             Ok(false) => {}
             Err(OperationError::Sqlite(SqliteError::Busy { .. })) if !is_last => {}
             Err(OperationError::Sqlite(error)) if error.is_break() => {
-                return Ok((capturing.abandon()?, Some(error)));
+                return Ok(Some(error));
             }
             Err(error) if is_note_gone(&error) => return Err(error),
             Err(error) => {
@@ -97,9 +106,9 @@ fn session(
             }
         }
         if is_last {
-            return Ok((capturing.end()?, None));
+            return Ok(None);
         }
-        wait(&capturing, interval, cancel)?;
+        wait(capturing, interval, cancel)?;
     }
 }
 

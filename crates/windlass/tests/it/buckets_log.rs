@@ -456,6 +456,28 @@ fn a_receiver_whose_bucket_refuses_it_ends_and_loses_nothing() {
     assert_eq!(bucket.restored(&[]), 23);
 }
 
+/// Its keys remove nothing, so the note of its first session stays. It is its own.
+#[test]
+fn a_receiver_that_cannot_remove_its_note_goes_on_with_another_file() {
+    let bucket = Bucket::new();
+    let (mut receiver, _) = bucket.receive();
+    bucket.back_up("full", 0);
+    let refused = Evil::Answer(403, "AccessDenied");
+    bucket.shop.proxy.rule(Asked::Remove, (0, ALWAYS), refused);
+    let (path, other) = (&bucket.ledger.path, bucket.shop.path("other.db"));
+    std::fs::copy(path, &other).unwrap();
+    std::fs::rename(&other, path).unwrap();
+    while bucket.timelines().len() < 2 {
+        assert!(receiver.child.try_wait().unwrap().is_none(), "it ended");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let mut shell = bucket.ledger.shell();
+    bucket.commit(&mut shell, 21);
+    bucket.wait_for(1);
+    bucket.shop.proxy.reset();
+    receiver.stop();
+}
+
 /// An object of a bucket is in memory until it is there, so there is a limit. The gap is named.
 #[test]
 fn a_transaction_that_is_too_long_for_a_bucket_is_a_gap() {

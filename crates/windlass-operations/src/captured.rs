@@ -24,6 +24,9 @@ use crate::error::OperationError;
 use crate::notice::Notice;
 use crate::receiver::{self, Note};
 
+/// Writers of the database go on if more bytes of pages would have to wait in memory for a bucket.
+const REST_BYTES_MAX: u64 = 64 << 20;
+
 /// What was captured of a database.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CapturedLog {
@@ -151,6 +154,9 @@ impl Capturing {
 
     /// Goes on with the log of the place, or begins a timeline.
     fn join(&mut self, caller: &Caller) -> Result<(), OperationError> {
+        if self.is_in_bucket {
+            self.capture.set_rest_max(REST_BYTES_MAX);
+        }
         let end = self.log.end_standing();
         let goes_on = match &end {
             Some(end) => self.capture.go_on_from(end)?,

@@ -28,8 +28,9 @@
 //!   has grown by [`HELD_FRAMES`]. It is measured. What they wait for was captured and copied just
 //!   before, except for what came meanwhile. This rest must be durable before they go on: their
 //!   next transaction may begin the log again. Whoever keeps it where that takes long makes it
-//!   durable behind the look ([`Look::writers_wait`]). If it is killed in between, the log is found
-//!   to have begun again, and what was committed in the gap is not passed over in silence.
+//!   durable behind the look ([`Look::writers_wait`]), and says how much that may be, because it is
+//!   in memory until then. If it is killed in between, the log is found to have begun again, and
+//!   what was committed in the gap is not passed over in silence.
 //! - A pin leaves mark 0 only when no process is inside a checkpoint.
 //!
 //! Locking: as in `session.rs`. The process has no other connection to the database.
@@ -84,8 +85,10 @@ pub struct LogCapture {
     held: Held,
     /// Whether writers are kept away just now.
     is_holding: bool,
-    /// The log could not be copied up to here, because somebody reads it.
+    /// The log could not be copied up to here: somebody reads it, or too much came meanwhile.
     read_up_to: Option<LogPoint>,
+    /// Writers do not wait while more bytes of pages than this are kept.
+    rest_bytes_max: u64,
     /// Where an earlier capture ended, as long as nothing behind it was given out. The file may
     /// have changed since.
     before: Option<Standing>,
@@ -143,6 +146,7 @@ impl LogCapture {
             held: Held::default(),
             is_holding: false,
             read_up_to: None,
+            rest_bytes_max: u64::MAX,
             before: None,
         })
     }
@@ -150,6 +154,11 @@ impl LogCapture {
     /// How long to wait at most for locks of other processes.
     pub fn set_lock_wait(&mut self, wait: Duration) {
         self.database.set_lock_wait(wait);
+    }
+
+    /// Writers do not wait while more bytes of pages than this are kept: the log grows instead.
+    pub fn set_rest_max(&mut self, bytes: u64) {
+        self.rest_bytes_max = bytes;
     }
 
     /// Sets the name of the machine, which tells databases of the same path apart.

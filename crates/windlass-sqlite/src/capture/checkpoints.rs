@@ -96,6 +96,9 @@ impl LogCapture {
         cancel: &Cancel,
         keep: &mut impl FnMut(&Self, &Look) -> Result<(), E>,
     ) -> Result<bool, E> {
+        if self.rest_bytes()? > self.rest_bytes_max {
+            return Ok(false);
+        }
         self.move_pin(cancel, keep)?;
         for _ in 0..TRIES_MAX {
             if self.copies_all()? {
@@ -105,6 +108,17 @@ impl LogCapture {
             std::thread::sleep(PAUSE);
         }
         Ok(false)
+    }
+
+    /// Bytes of the pages that were committed since the last look.
+    fn rest_bytes(&self) -> Result<u64, SqliteError> {
+        let index = index_of(&self.database, &self.shm)?;
+        let kept = match index.salts == self.last.salts {
+            true => self.last.frame,
+            false => 0,
+        };
+        let frames = index.frame_count.saturating_sub(kept);
+        Ok(u64::from(frames) * u64::from(index.page_bytes))
     }
 
     /// If the pin holds mark 0, makes sure that no process is inside a checkpoint when it leaves

@@ -5,6 +5,7 @@
 
 mod at_rest;
 mod capture;
+mod capture_rest;
 mod cut_off;
 mod hot_journal;
 mod live;

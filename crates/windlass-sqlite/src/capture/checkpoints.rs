@@ -9,6 +9,7 @@ use windlass_engine::Cancel;
 
 use super::{COPIED_FRAMES, LogCapture, Look, index_of};
 use crate::error::SqliteError;
+use crate::view::{beside, read_index};
 
 /// If the log has grown by so many frames, because writers commit all the time, the capture keeps
 /// them from it for as long as copying takes.
@@ -128,8 +129,9 @@ impl LogCapture {
         if self.index.backfilled < self.index.frame_count {
             return Ok(());
         }
-        let now = index_of(&self.database, &self.shm)?;
-        if now.same_generation(&self.index) {
+        // If a writer left the index half-written, SQLite mends it in a checkpoint.
+        let now = read_index(&self.shm, &beside(&self.database.path, "-shm"))?;
+        if now.is_some_and(|now| now.same_generation(&self.index)) {
             return Ok(());
         }
         let since = Instant::now();

@@ -76,9 +76,10 @@ impl Watch {
         end: &Standing,
         number: Option<u64>,
     ) -> Result<(), SqliteError> {
-        self.is_kept(capture, may_have_copied)?;
+        let is_seen = self.is_kept(capture, may_have_copied)?;
         let now = capture.standing_at(end.point)?;
-        let is_kept = end.is_since(booted_nanos()) && now.proves_unchanged_since(end);
+        let is_proven = end.is_since(booted_nanos()) && now.proves_unchanged_since(end);
+        let is_kept = is_seen && is_proven;
         self.number = number.filter(|_| is_kept);
         Ok(())
     }
@@ -115,32 +116,31 @@ impl Watch {
             .number
             .unwrap_or_else(|| RandomState::new().hash_one(()));
         let standing = capture.standing_at(point)?;
-        self.number = Some(number);
+        // Nobody watches over a file of which nothing was seen before.
+        self.number = self.seen.is_some().then_some(number);
         self.look(capture)?;
         Ok((standing, self.number))
     }
 
     /// Whether nobody but SQLite can be seen to have written to the file since the last look.
-    /// `has_copied` says whether it may have written, by what its index said then and says now.
+    /// `has_copied` says whether it may have written, by what its index said then and says now. If
+    /// a writer left the index half-written, nobody knows; the next reader mends it.
     fn is_kept(
         &mut self,
         capture: &LogCapture,
         has_copied: impl Fn(&Copied, &Copied) -> bool,
     ) -> Result<bool, SqliteError> {
-        let copied = capture.copied()?;
-        let is_copying = copied.attempted > copied.backfilled && capture.is_copied_by_another()?;
-        let path = &capture.database.path;
-        let found = capture.database.file.metadata().during("inspect", path)?;
-        let file = FileLook::of(&found);
-        let now = capture.copied()?;
+        let (seen, now) = match capture.seen() {
+            Err(SqliteError::WalIndex { .. }) => {
+                self.seen = None;
+                return Ok(false);
+            }
+            found => found?,
+        };
         let is_kept = self.seen.as_ref().is_none_or(|before| {
-            before.file == file || before.is_copying || has_copied(&before.copied, &now)
+            before.file == seen.file || before.is_copying || has_copied(&before.copied, &now)
         });
-        self.seen = Some(Seen {
-            copied,
-            file,
-            is_copying,
-        });
+        self.seen = Some(seen);
         Ok(is_kept)
     }
 }
@@ -157,6 +157,20 @@ fn has_copied_under_pin(before: &Copied, now: &Copied) -> bool {
 }
 
 impl LogCapture {
+    /// What there is to see, and how far the log was copied behind that.
+    fn seen(&self) -> Result<(Seen, Copied), SqliteError> {
+        let copied = self.copied()?;
+        let is_copying = copied.attempted > copied.backfilled && self.is_copied_by_another()?;
+        let found = self.database.file.metadata();
+        let file = FileLook::of(&found.during("inspect", &self.database.path)?);
+        let seen = Seen {
+            copied,
+            file,
+            is_copying,
+        };
+        Ok((seen, self.copied()?))
+    }
+
     /// How far the log was copied.
     fn copied(&self) -> Result<Copied, SqliteError> {
         let path = beside(&self.database.path, "-shm");

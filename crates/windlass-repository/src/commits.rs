@@ -13,7 +13,8 @@
 //!   record.
 //! - A reader checks that each object goes on where the one before ended.
 //! - Two processes never write the log of one database: a directory is locked, and in a bucket the
-//!   writer leaves a note.
+//!   writer leaves a note. If two do not see each other's notes all the same, what they stored can
+//!   be read (`outermost.rs`), and the first one that would join its parts ends.
 
 mod link;
 mod reader;

@@ -32,6 +32,7 @@ mod locked;
 mod lost;
 mod mark;
 mod object;
+mod outermost;
 mod path;
 mod place;
 mod push;

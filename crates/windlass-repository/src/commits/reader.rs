@@ -4,7 +4,6 @@
 //! are passed over, also in a directory to which they were copied. Of one that goes before it is
 //! read, its part of the new object is read.
 
-use std::cmp::Reverse;
 use std::io::ErrorKind;
 use std::ops::Range;
 
@@ -18,6 +17,7 @@ use windlass_sqlite::LogPoint;
 use super::stand::{StandAbout, point_of};
 use crate::error::{FormatContext, LostEnd, RepositoryError};
 use crate::object::{FrameMemory, LogObject};
+use crate::outermost::outermost;
 use crate::place::{LogPlace, ObjectName};
 
 /// Objects of a bucket that are not longer are read with one request.
@@ -329,20 +329,6 @@ impl CommitReader {
             })
         })
     }
-}
-
-/// The objects that lie within no other one, in their order. A directory has others only if it is a
-/// copy of what a bucket had.
-fn outermost(mut objects: Vec<ObjectName>) -> Vec<ObjectName> {
-    objects.sort_by_key(|one| (one.start, Reverse(one.end)));
-    let mut covered = Lsn(0);
-    objects.retain(|one| {
-        let is_outer = one.end.is_none_or(|end| end > covered);
-        covered = covered.max(one.end.unwrap_or_default());
-        is_outer
-    });
-    objects.sort();
-    objects
 }
 
 /// Whether an object is not there any more.

@@ -9,7 +9,7 @@
 //!   goes.
 //! - The transactions of a SQLite database have no segments. Each part of them begins and ends with
 //!   a record, so a part is whole by itself: those of a killed run stay. Their writer says when
-//!   parts are joined.
+//!   parts are joined. They are not while somebody else stores the same log.
 //! - An object that is there with the same name has the same bytes, or nothing is stored any more.
 
 use std::path::{Path, PathBuf};
@@ -21,6 +21,7 @@ use windlass_postgres::Lsn;
 use super::GrowingLog;
 use crate::content::{Compared, compare};
 use crate::error::RepositoryError;
+use crate::outermost::have_two_ways;
 use crate::path::{LogPath, LogStep};
 use crate::place::ObjectName;
 use crate::reader::LogReader;
@@ -60,7 +61,10 @@ impl GrowingLog {
     pub(super) fn take_up_parts(&mut self) -> Result<(), RepositoryError> {
         if *self.place.content() == LogContent::Commits {
             let last = Lsn(self.position.0.saturating_sub(1));
-            drop(self.without_inner(self.place.objects_at(self.timeline, last)?));
+            let objects = self.place.objects_at(self.timeline, last)?;
+            if !have_two_ways(&objects) {
+                drop(self.without_inner(objects));
+            }
             return Ok(());
         }
         let bytes = u64::from(self.segment_bytes);
@@ -171,6 +175,7 @@ impl GrowingLog {
         if parts.objects.len() == 1 && self.pending.is_empty() {
             return Ok(());
         }
+        self.check_alone(&parts)?;
         parts.bytes.append(&mut self.pending);
         let whole = self.put_object(parts.start, &parts.bytes)?;
         self.durable = self.position;
@@ -179,6 +184,27 @@ impl GrowingLog {
             self.place.at().objects().remove(object).unwrap_or_default();
         }
         Ok(())
+    }
+
+    /// Fails if somebody else has stored transactions of a SQLite database where these parts are.
+    /// Two receivers did not see each other's notes: one stood still until its note counted no
+    /// more. As long as no parts are joined, what each of them stored can be read.
+    fn check_alone(&self, parts: &Parts) -> Result<(), RepositoryError> {
+        if *self.place.content() != LogContent::Commits {
+            return Ok(());
+        }
+        let is_own = |one: &ObjectName| {
+            let mut own = parts.objects.iter();
+            own.any(|own| own.file_name() == one.path.file_name())
+        };
+        let is_here = |one: &ObjectName| {
+            one.start < self.position && one.end.is_some_and(|end| end > parts.start)
+        };
+        let objects = self.place.objects_at(self.timeline, parts.start)?;
+        match objects.into_iter().find(|one| is_here(one) && !is_own(one)) {
+            Some(other) => Err(RepositoryError::Locked { path: other.path }),
+            None => Ok(()),
+        }
     }
 
     /// Stores bytes of the log as an object. Returns where it is.

@@ -253,6 +253,44 @@ fn many_parts_become_one_object_and_every_reader_finds_the_same_records() {
     captured.capture.end().unwrap();
 }
 
+/// They do not see each other's notes. Each stores every transaction.
+#[test]
+fn what_two_receivers_store_side_by_side_is_read_and_both_end_when_they_join_parts() {
+    let mut captured = Captured::new();
+    let (_, place) = log_of(&captured);
+    let (stand, about) = captured.stand();
+    let mut one = CommitLog::open(&place).unwrap();
+    one.begin(stand, about.clone()).unwrap();
+    one.sync().unwrap();
+    let mut other = CommitLog::open(&place).unwrap();
+    other.go_on(stand, about).unwrap();
+    other.sync().unwrap();
+    let newest = || rest(&mut reader(&place)).last().unwrap().number;
+    captured.look(|capture, commit| {
+        for number in 1..=3 {
+            for log in [&mut one, &mut other] {
+                keep(log, capture, commit);
+                log.sync().unwrap();
+                assert_eq!(newest(), number);
+            }
+        }
+    });
+    for log in [one, other] {
+        let ended = log.end();
+        assert!(matches!(ended, Err(RepositoryError::Locked { .. })));
+    }
+    assert_eq!(newest(), 3);
+    // The next one begins behind both.
+    let (stand, about) = captured.stand();
+    let mut next = CommitLog::open(&place).unwrap();
+    next.go_on(stand, about.clone()).unwrap();
+    next.sync().unwrap();
+    next.stand(stand, about).unwrap();
+    next.end().unwrap();
+    assert_eq!(newest(), 3);
+    captured.capture.end().unwrap();
+}
+
 #[test]
 fn nothing_is_asked_of_a_place_while_that_is_deferred() {
     let mut captured = Captured::new();

@@ -397,6 +397,7 @@ fn stand_of(
         standing,
         lost,
         watch,
+        booted_nanos: Some(windlass_sqlite::booted_nanos()),
     };
     (stand, about)
 }

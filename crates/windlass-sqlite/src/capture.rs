@@ -54,7 +54,7 @@ use crate::lock;
 use crate::session::Session;
 use crate::shm::WalIndex;
 use crate::sides::check_side;
-use crate::standing::{FileMark, LogPoint, Standing, now_nanos};
+use crate::standing::{FileMark, LogPoint, Standing, booted_nanos, now_nanos};
 use crate::view::{beside, read_index};
 pub use checkpoints::Held;
 pub use frames::Commit;
@@ -219,9 +219,13 @@ impl LogCapture {
     /// have been lost since.
     pub fn go_on_from(&mut self, before: &Standing) -> Result<bool, SqliteError> {
         let now = self.standing()?;
+        // A power cut may take back the change time of the file. But if SQLite has removed the log
+        // since the last write, that is there, too: a file system keeps the order of the two.
+        let is_sure = before.is_since(booted_nanos()) || self.pins[0].made_wal();
+        let is_unchanged = is_sure && now.is_same_file_as(before);
         let goes_on = match before.point.salts {
             _ if !now.file.is_same_file(&before.file) => false,
-            _ if now.is_same_file_as(before) => true,
+            _ if is_unchanged => true,
             // There was no log yet, and what came later may have come and gone.
             NO_SALTS => false,
             _ => self.frames.have(&before.point, &self.index)?,
@@ -229,7 +233,7 @@ impl LogCapture {
         if goes_on {
             self.last = before.point;
             // The same file needs no earlier mark.
-            self.before = (!now.is_same_file_as(before)).then_some(*before);
+            self.before = (!is_unchanged).then_some(*before);
         }
         Ok(goes_on)
     }

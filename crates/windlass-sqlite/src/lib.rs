@@ -92,7 +92,7 @@ pub use pinned::{PinnedReader, PinnedState};
 pub use restore::{Left, RestorePlan, check_set, restore_layout, target_files};
 pub use shm::{WAL_INDEX_BYTES, WalIndex};
 pub use sides::{files_of, side_file_of};
-pub use standing::{FileMark, LogPoint, Standing};
+pub use standing::{FileMark, LogPoint, Standing, booted_nanos};
 pub use wal::{
     Checksum, FRAME_HEADER_BYTES, PageFrame, ReadAt, WAL_HEADER_BYTES, WalHeader, WalState, scan,
 };

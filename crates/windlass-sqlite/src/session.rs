@@ -132,6 +132,11 @@ impl Session {
         }
     }
 
+    /// Whether there was no log when this session was opened.
+    pub(crate) fn made_wal(&self) -> bool {
+        self.made_wal
+    }
+
     /// Whether a hot journal was there when this session was opened or began a transaction. SQLite
     /// rolled it back.
     pub(crate) fn found_hot_journal(&self) -> bool {

@@ -245,7 +245,7 @@ fn is_at_rest(found: &Metadata) -> bool {
 }
 
 /// When the system was started, in nanoseconds since 1970, as its clock has it now.
-pub(crate) fn booted_nanos() -> i64 {
+pub fn booted_nanos() -> i64 {
     let since = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let seconds = since.tv_sec.saturating_mul(1_000_000_000);
     now_nanos().saturating_sub(seconds.saturating_add(since.tv_nsec))

@@ -11,7 +11,8 @@
 //! had seen a step before the set's state was pinned, if it saw the next one only afterwards. If
 //! the state was pinned within that step, it is the one between two stands with the same
 //! transactions. Where clocks were set, the change time still has to be the same. A state with an
-//! empty log is looked for only in objects of its time.
+//! empty log is looked for only in objects of its time. A power cut may take back a change time, so
+//! the file of a state is not that of a stand if the system was started in between.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -219,11 +220,12 @@ impl<'a> Search<'a> {
             Record::Stand(_, about) => {
                 let file = about.standing.file;
                 let own = Standing { point, file };
-                let is_proven = own.is_same_file_as(self.state);
+                let is_since = about.booted_nanos.is_none_or(|booted| booted <= seen);
+                let is_proven = is_since && own.is_same_file_as(self.state);
                 let since = here.since_nanos;
                 let is_within = since <= seen && seen <= head.by_nanos;
                 let was_seen = is_within || since.saturating_add(self.state.step_nanos()) <= seen;
-                if is_proven || was_seen && own.looks_like(self.state) {
+                if is_proven || is_since && was_seen && own.looks_like(self.state) {
                     self.found = Some(here);
                 }
                 is_proven

@@ -19,6 +19,10 @@ pub struct StandAbout {
     /// nobody but SQLite was seen to write to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watch: Option<u64>,
+    /// When the system was started, as its clock had it then: nanoseconds since 1970. A power cut
+    /// may have taken back the change time of the file, which was written to all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub booted_nanos: Option<i64>,
 }
 
 /// The commit at which a record stands.

@@ -184,6 +184,7 @@ mod tests {
             standing,
             lost: None,
             watch,
+            booted_nanos: None,
         };
         Record::Stand(head(RecordKind::Stand, &standing), about)
     }

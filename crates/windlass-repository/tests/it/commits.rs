@@ -66,6 +66,7 @@ impl Captured {
             standing,
             lost: None,
             watch: None,
+            booted_nanos: None,
         };
         (head, about)
     }
@@ -211,4 +212,35 @@ fn a_state_that_was_pinned_right_after_a_stand_is_found_between_it_and_the_next_
     assert_eq!((found.number, found.since_nanos), (0, seen - 1));
     log.end().unwrap();
     captured.capture.end().unwrap();
+}
+
+/// A power cut takes back the change time of a file, and not what was written to it.
+#[test]
+fn a_file_is_not_that_of_a_stand_if_the_system_was_started_in_between() {
+    for (later, is_found) in [(0, true), (1, false)] {
+        let captured = Captured::new();
+        let place = captured.log();
+        let (stand, mut about) = captured.stand();
+        let text = String::from(about.standing);
+        let mut words: Vec<&str> = text.split(' ').collect();
+        // Its log is empty, and its file was at rest.
+        words[..4].fill("0");
+        words[9] = "1";
+        let state = Standing::try_from(words.join(" ")).unwrap();
+        about.standing = state;
+        about.booted_nanos = Some(state.seen_nanos() + later);
+        let empty = LogRecord {
+            frame: 0,
+            salts: [0; 8],
+            sums: [0; 2],
+            ..stand
+        };
+        let mut log = CommitLog::open(&place).unwrap();
+        log.begin(empty, about).unwrap();
+        log.sync().unwrap();
+        let found = link(&place, &state).unwrap();
+        assert_eq!(found.is_some(), is_found);
+        log.end().unwrap();
+        captured.capture.end().unwrap();
+    }
 }

@@ -5,6 +5,7 @@
 
 mod at_rest;
 mod capture;
+mod capture_boot;
 mod capture_index;
 mod capture_rest;
 mod cut_off;

@@ -20,6 +20,7 @@ pub mod groups;
 pub mod heap;
 pub mod installed;
 pub mod load;
+pub mod long_chain;
 pub mod memory;
 pub mod plain_names;
 pub mod postgres;

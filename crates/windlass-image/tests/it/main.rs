@@ -14,6 +14,7 @@ mod directory;
 mod edited;
 mod extract;
 mod layers;
+mod long_chain;
 mod on_demand;
 mod overlay;
 mod reads;

@@ -1,12 +1,12 @@
 # shellcheck shell=bash
 # bench chains: differential and incremental backups, restores of chains, a chain at a moment, and the log, each beside the
 # programs that one would take instead. Writes docs/bench-chains.md.
-# Never does: give a peer a worse setting than its best. Needs cluster.sh, measure.sh, peers.sh (out, fresh) and chain_log.sh.
+# Never does: give a peer a worse setting than its best. Needs cluster.sh, measure.sh, peers.sh (out, fresh), chain_log.sh and chain_thirty.sh.
 #
 # A round of a contest is one run of each contender, in turns. What one run left is removed before the next, not timed.
 set -euo pipefail
 
-chain_parts=(differential restore open archive receive sqlite listing)
+chain_parts=(differential restore open archive receive sqlite listing thirty)
 # Tuples of a page of pgbench_accounts. One row of every hundredth page changes.
 rows_of_a_page=61
 
@@ -313,6 +313,8 @@ write_chains_table() {
         done
         echo
         echo "A goal is at most this number, unless it says otherwise. Processor time is that of all processes, also of those in the background."
+        echo "The chain of $thirty_sets sets has the index of a database in files of 1 GiB of which each incremental set has 1 % of the pages of 8 KiB, at random"
+        echo "places, and no more than the index: its pages are one byte each. The full set has frames of 1 MiB."
         echo
         echo "Machine: $(machine_description)."
         echo

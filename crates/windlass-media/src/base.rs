@@ -13,6 +13,7 @@
 //!   of a set covers every set below it.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use crate::error::{FormatError, Structure};
 use crate::files::{FileKind, FileTable};
@@ -49,15 +50,16 @@ pub struct Inherited {
     pub bytes: u64,
 }
 
-/// The files of which the base has bytes, in the order of their numbers.
+/// The files of which the base has bytes, in the order of their numbers. Copies share the list:
+/// several readers of a chain keep those of each of its sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct InheritedFiles(Vec<Inherited>);
+pub struct InheritedFiles(Arc<[Inherited]>);
 
 impl InheritedFiles {
     /// Takes them in any order, each file once.
     pub fn new(mut files: Vec<Inherited>) -> Self {
         files.sort_unstable_by_key(|inherited| inherited.file);
-        Self(files)
+        Self(files.into())
     }
 
     /// All of them, in the order of their numbers.
@@ -90,7 +92,7 @@ impl Base {
             put_string(&mut out, location)?;
         }
         out.extend_from_slice(&fitted::<u32, _>(self.files.0.len()).to_le_bytes());
-        for one in &self.files.0 {
+        for one in self.files.all() {
             out.extend_from_slice(&one.file.0.to_le_bytes());
             out.extend_from_slice(&one.base_file.0.to_le_bytes());
             out.extend_from_slice(&one.bytes.to_le_bytes());
@@ -126,7 +128,7 @@ impl Base {
             });
         }
         reader.end()?;
-        let files_here = InheritedFiles(inherited);
+        let files_here = InheritedFiles(inherited.into());
         let base = Self {
             set,
             root,
@@ -221,6 +223,13 @@ mod tests {
             locations: vec![b"/backup/a".to_vec()],
             files: InheritedFiles(files.iter().map(one).collect()),
         }
+    }
+
+    #[test]
+    fn copies_of_the_list_share_it() {
+        let files = base(&[(1, 9, 1), (2, 4, 99)]).files;
+        let copy = files.clone();
+        assert!(std::ptr::eq(copy.all(), files.all()));
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod cache;
 mod frames;
 mod link;
 mod locate;
+mod seen;
 mod sorted;
 mod spares;
 mod statistics;

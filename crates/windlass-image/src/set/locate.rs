@@ -9,14 +9,18 @@
 //! - The order is only a hint. A position is missing only if every block that may hold it was read.
 //!   If a block cannot be read, a position that is in no other block is an error; positions in
 //!   other blocks are found.
-//! - A lookup looks at the ranges of all blocks. A set of one million frames has about 200.
+//! - A lookup of a position in a block that was read looks at the ranges around the position. Only
+//!   one that has to read a block looks at the ranges of all.
+//!
+//! Locking: `seen` alone. It is not held while a block is read.
 
 use std::collections::HashSet;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use windlass_engine::EngineError;
 use windlass_engine::media::{FileNo, IndexDirectoryEntry};
 
+use super::seen::Seen;
 use super::sorted::{PieceAt, Position, SortedBlock};
 
 /// One index block of a set.
@@ -39,6 +43,8 @@ pub(crate) struct Locator {
     outlines: Vec<Outline>,
     /// Where each stripe begins in `outlines`, and the end of the last one.
     stripes: Vec<usize>,
+    /// The spans that are known.
+    seen: RwLock<Seen>,
 }
 
 #[derive(Debug)]
@@ -86,7 +92,26 @@ impl Locator {
             }));
             stripes.push(outlines.len());
         }
-        Self { outlines, stripes }
+        Self {
+            outlines,
+            stripes,
+            seen: RwLock::default(),
+        }
+    }
+
+    /// Takes the span of a block that was read.
+    fn learn(&self, index: usize, block: &SortedBlock) {
+        let known = &self.outlines[index].span;
+        if known.get().is_some() {
+            return;
+        }
+        let span = block.span();
+        // Another thread may have read it meanwhile.
+        if let (Ok(()), Some(span)) = (known.set(span), span) {
+            let seen = self.seen.write();
+            seen.unwrap_or_else(PoisonError::into_inner)
+                .take(index, span);
+        }
     }
 
     /// Finds the piece of layer 0 that holds `position`. Reads index blocks with `load`.
@@ -127,10 +152,11 @@ struct Search<'a> {
 impl Search<'_> {
     /// Looks into the blocks whose known span includes the position.
     fn known(&mut self) -> Option<Located> {
-        let outlines = &self.locator.outlines;
-        let here = |index: &usize| matches!(outlines[*index].side(self.position), Side::Here);
-        let spanning: Vec<_> = (0..outlines.len()).filter(here).collect();
-        spanning.into_iter().find_map(|index| self.probe(index))
+        let seen = self.locator.seen.read();
+        let seen = seen.unwrap_or_else(PoisonError::into_inner);
+        let around = seen.around(self.position);
+        drop(seen);
+        around.into_iter().find_map(|index| self.probe(index))
     }
 
     /// Does a binary search in each stripe, and reads the blocks that the search visits.
@@ -189,7 +215,7 @@ impl Search<'_> {
         let place = outline.place;
         match (self.load)(place) {
             Ok(block) => {
-                outline.span.get_or_init(|| block.span());
+                self.locator.learn(index, &block);
                 let at = block.find(self.position, 0)?;
                 Some(Located { place, block, at })
             }

@@ -125,6 +125,23 @@ fn is_amazon(endpoint: Option<&str>) -> bool {
     ends.iter().any(|end| host.ends_with(end))
 }
 
+/// What the environment says of S3. The token of a session belongs to the keys beside it: whoever
+/// has keys from elsewhere goes without, because servers refuse both together.
+fn of_environment(with_token: bool) -> AmazonS3Builder {
+    let mut builder = AmazonS3Builder::new();
+    for (name, value) in std::env::vars_os() {
+        let (Some(name), Some(value)) = (name.to_str(), value.to_str()) else {
+            continue;
+        };
+        let key = name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>();
+        let key = key.ok().filter(|_| name.starts_with("AWS_"));
+        if let Some(key) = key.filter(|key| with_token || *key != AmazonS3ConfigKey::Token) {
+            builder = builder.with_config(key, value);
+        }
+    }
+    builder
+}
+
 /// What clients are made of.
 struct Make<'a> {
     location: &'a Location,
@@ -134,14 +151,21 @@ struct Make<'a> {
 
 impl Make<'_> {
     fn s3(&self) -> Result<AmazonS3, ObjectError> {
-        let mut builder = AmazonS3Builder::from_env()
+        let of_file = self.credentials()?.into_iter();
+        let of_file = of_file.filter_map(|(name, value)| {
+            let key = name.parse::<AmazonS3ConfigKey>();
+            Some((key.ok()?, value))
+        });
+        let of_file: Vec<_> = of_file.collect();
+        let has_keys = of_file
+            .iter()
+            .any(|(key, _)| *key == AmazonS3ConfigKey::AccessKeyId);
+        let mut builder = of_environment(!has_keys)
             .with_bucket_name(&self.location.bucket)
             .with_http_connector(Heard(self.clock.clone()))
             .with_retry(self.retry());
-        for (name, value) in self.credentials()? {
-            if let Ok(key) = name.parse::<AmazonS3ConfigKey>() {
-                builder = builder.with_config(key, value);
-            }
+        for (key, value) in of_file {
+            builder = builder.with_config(key, value);
         }
         if let Some(region) = &self.settings.region {
             builder = builder.with_region(region);
@@ -253,9 +277,12 @@ impl Make<'_> {
     /// The names and values of the file with the keys.
     fn credentials(&self) -> Result<Vec<(String, String)>, ObjectError> {
         let of_environment = || std::env::var_os("AWS_SHARED_CREDENTIALS_FILE").map(Into::into);
+        // As with the service's own tools: keys in the environment come before a file of it.
+        let has_keys = std::env::var_os("AWS_ACCESS_KEY_ID").is_some();
+        let is_shared = !has_keys || self.settings.profile.is_some();
         let file = match (&self.settings.credentials_file, self.location.service) {
             (Some(file), _) => Some(file.clone()),
-            (None, Service::S3) => of_environment(),
+            (None, Service::S3) if is_shared => of_environment(),
             (None, _) => None,
         };
         let Some(file) = file else {

@@ -109,6 +109,8 @@ pub struct Seen {
     pub received: u64,
     /// Whether it has a checksum of its body besides its signature.
     pub is_summed: bool,
+    /// Whether it names a session, besides its signature.
+    pub has_token: bool,
 }
 
 #[derive(Default)]

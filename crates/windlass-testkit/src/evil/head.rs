@@ -70,12 +70,16 @@ impl Head {
 
     /// The request, with a body of so many bytes, before it has an answer.
     pub(super) fn seen(&self, sent: u64) -> Seen {
-        let mut names = self.lines.iter().filter_map(|line| line.split(':').next());
+        let has = |name: &str| {
+            let mut names = self.lines.iter().filter_map(|line| line.split(':').next());
+            names.any(|one| one.eq_ignore_ascii_case(name))
+        };
         Seen {
             asked: self.asked(),
             sent,
             received: 0,
-            is_summed: names.any(|name| name.eq_ignore_ascii_case("x-amz-checksum-sha256")),
+            is_summed: has("x-amz-checksum-sha256"),
+            has_token: has("x-amz-security-token"),
         }
     }
 

@@ -9,6 +9,7 @@ mod buckets_evil;
 mod buckets_expire;
 mod buckets_google;
 mod buckets_kept;
+mod buckets_keys;
 mod buckets_log;
 mod buckets_probe;
 mod buckets_races;

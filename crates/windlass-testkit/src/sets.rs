@@ -11,8 +11,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use windlass_engine::media::{FileEntry, FileFlags, FileKind, FileNo, FileTable, IndexBlock};
-use windlass_engine::{BufferRequest, Cancel, METADATA_LIMIT_DEFAULT, OpenSet};
+use windlass_engine::{BufferRequest, Cancel, METADATA_LIMIT_DEFAULT, OpenSet, RunReport};
 
+use crate::heap::HeapHook;
 pub use crate::runs::{Setup, stripe_path};
 use crate::runs::{begin, bytes_spec, facts, file_devices};
 use crate::sqlite::Random;
@@ -98,7 +99,20 @@ pub fn two_stripes() -> Setup {
 
 /// Makes a set of a tree in `dir`. A directory must come before its content.
 pub fn make_set(tree: &[Planted], dir: &Path, setup: &Setup) {
+    make_set_by(tree, dir, setup, None);
+}
+
+/// The same with a hook that sees its pages.
+pub fn make_set_by(
+    tree: &[Planted],
+    dir: &Path,
+    setup: &Setup,
+    hook: Option<HeapHook>,
+) -> RunReport {
     let mut run = begin(setup, file_devices(dir, setup), &Cancel::new()).unwrap();
+    if let Some(hook) = hook {
+        run.set_hook(Arc::new(hook));
+    }
     for (number, planted) in tree.iter().enumerate() {
         if planted.kind == FileKind::File {
             run.push(bytes_spec(number, &planted.content)).unwrap();
@@ -108,7 +122,7 @@ pub fn make_set(tree: &[Planted], dir: &Path, setup: &Setup) {
     let entries = (0..)
         .zip(tree)
         .map(|(number, planted)| planted.entry(number));
-    run.finish(FileTable(entries.collect()), facts()).unwrap();
+    run.finish(FileTable(entries.collect()), facts()).unwrap()
 }
 
 /// Opens the set in `dir`.

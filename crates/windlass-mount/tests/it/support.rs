@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use windlass_image::{SetImage, SetImageOptions};
 use windlass_mount::{Mount, MountOptions};
+use windlass_testkit::heap::HeapHook;
 pub use windlass_testkit::sets::*;
 
 /// A mount namespace that a test makes gets a copy of the mounts of all other tests, and what is
@@ -30,26 +31,40 @@ pub struct Place {
 impl Place {
     pub fn new(tree: Vec<Planted>, spec: &Setup) -> Self {
         let _guard = MOUNTS.read().unwrap_or_else(PoisonError::into_inner);
-        Self::made(tree, spec, Some(Turn::BesideOthers { _guard }))
+        Self::made(tree, (spec, None), Some(Turn::BesideOthers { _guard }))
+    }
+
+    /// A place whose set has pages that were taken apart, as this hook says.
+    pub fn hooked(tree: Vec<Planted>, spec: &Setup, hook: HeapHook) -> Self {
+        let _guard = MOUNTS.read().unwrap_or_else(PoisonError::into_inner);
+        let turn = Turn::BesideOthers { _guard };
+        Self::made(tree, (spec, Some(hook)), Some(turn))
     }
 
     /// Waits until no other test has a place, and keeps them waiting.
     pub fn alone(tree: Vec<Planted>, spec: &Setup) -> Self {
         let _guard = MOUNTS.write().unwrap_or_else(PoisonError::into_inner);
-        Self::made(tree, spec, Some(Turn::Alone { _guard }))
+        Self::made(tree, (spec, None), Some(Turn::Alone { _guard }))
     }
 
     /// The second place of a test. It may wait for nobody, since its test keeps others waiting.
     pub fn second(tree: Vec<Planted>, spec: &Setup) -> Self {
-        Self::made(tree, spec, None)
+        Self::made(tree, (spec, None), None)
     }
 
-    fn made(tree: Vec<Planted>, spec: &Setup, turn: Option<Turn>) -> Self {
+    fn made(
+        tree: Vec<Planted>,
+        (spec, hook): (&Setup, Option<HeapHook>),
+        turn: Option<Turn>,
+    ) -> Self {
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         for name in ["set", "at"] {
             std::fs::create_dir(dir.path().join(name)).unwrap();
         }
-        make_set(&tree, &dir.path().join("set"), spec);
+        let is_hooked = hook.is_some();
+        let report = make_set_by(&tree, &dir.path().join("set"), spec, hook);
+        let apart = report.pages.map_or(0, |pages| pages.apart_bytes);
+        assert_eq!(apart > 0, is_hooked);
         Self {
             dir,
             tree,

@@ -19,6 +19,9 @@ const LINES: &str = "Small dots are the runs, the line joins the medians, and th
 /// The most bars of a chart. With more, nobody finds the one to look at.
 const BARS_MAX: usize = 32;
 
+/// The axes on which the size of a set depends.
+const OF_SIZE: [Axis; 2] = [Axis::Codec, Axis::Pages];
+
 /// The page as HTML.
 pub fn report(series: &Series) -> String {
     let inputs = &series.inputs;
@@ -121,8 +124,12 @@ fn charts(page: &mut Page, series: &Series) {
         page.chart(&speed_ups(series).figure());
     }
     page.chart(&waits(series).figure());
-    if axes.contains(&Axis::Codec) {
-        page.chart(&sizes(series).figure());
+    let of_size: Vec<_> = OF_SIZE
+        .into_iter()
+        .filter(|one| axes.contains(one))
+        .collect();
+    if !of_size.is_empty() {
+        page.chart(&sizes(series, &of_size).figure());
     }
 }
 
@@ -360,9 +367,22 @@ fn waits(series: &Series) -> BarChart {
 }
 
 /// Bytes written by each codec, over all settings.
-fn sizes(series: &Series) -> BarChart {
-    let group = |codec: String| {
-        let of = |case: &usize| series.cases[*case].codec == codec;
+pub(super) fn sizes(series: &Series, axes: &[Axis]) -> BarChart {
+    let label = |case: &Case| {
+        let one = |axis: &Axis| match axis {
+            Axis::Codec => case.label(Axis::Codec),
+            axis => case.words(&[*axis]),
+        };
+        axes.iter().map(one).collect::<Vec<_>>().join(", ")
+    };
+    let mut labels: Vec<String> = Vec::new();
+    for one in series.cases.iter().map(label) {
+        if !labels.contains(&one) {
+            labels.push(one);
+        }
+    }
+    let group = |name: String| {
+        let of = |case: &usize| label(&series.cases[*case]) == name;
         let cases = (0..series.cases.len()).filter(of);
         let runs = cases.flat_map(|case| series.runs_of(case));
         // A backup writes what it stores; a restore reads it.
@@ -372,17 +392,22 @@ fn sizes(series: &Series) -> BarChart {
         });
         let values = vec![median(bytes)];
         Group {
-            label: codec,
+            label: name,
             values,
             ..Group::default()
         }
     };
+    let by = axes.iter().map(|axis| match axis {
+        Axis::Codec => "codec",
+        axis => axis.name(),
+    });
+    let by = by.collect::<Vec<_>>().join(" and ");
     BarChart {
-        title: "Size of a set by codec".to_owned(),
+        title: format!("Size of a set by {by}"),
         description: "Bytes of all stripes.".to_owned(),
         unit: Unit::Bytes,
         series: vec!["stripes".to_owned()],
-        groups: series.values(Axis::Codec).into_iter().map(group).collect(),
+        groups: labels.into_iter().map(group).collect(),
         layout: BarLayout::Grouped,
         reference: None,
         band: None,

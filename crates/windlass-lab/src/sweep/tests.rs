@@ -144,6 +144,33 @@ fn what_is_chosen_replaces_an_axis_and_nothing_else() {
 }
 
 #[test]
+fn sets_have_a_size_for_each_codec_and_each_way_to_treat_pages() {
+    let chosen = Chosen {
+        codecs: vec!["none".to_owned(), "zstd:1".to_owned()],
+        pages: vec!["auto".to_owned(), "off".to_owned()],
+        ..Chosen::default()
+    };
+    let mut series = series(Experiment::Grid, &chosen, &[1.0; 4], 2);
+    for run in &mut series.runs {
+        run.report.bytes_written = [300, 400, 100, 200][run.case];
+    }
+    let chart = super::report::sizes(&series, &[Axis::Codec, Axis::Pages]);
+    let groups = chart.groups.iter();
+    let groups: Vec<_> = groups
+        .map(|group| (group.label.as_str(), group.values.as_slice()))
+        .collect();
+    let expected = [
+        ("none, pages auto", &[300.0][..]),
+        ("none, pages off", &[400.0]),
+        ("zstd:1, pages auto", &[100.0]),
+        ("zstd:1, pages off", &[200.0]),
+    ];
+    assert_eq!(groups, expected);
+    let page = report(&series);
+    assert!(page.contains("Size of a set by codec and pages"));
+}
+
+#[test]
 fn a_set_up_may_have_a_name() {
     let named = Storage::parse("slow disk: source=hdd target=rate:20MB/s").unwrap();
     assert_eq!(named.name, "slow disk");

@@ -23,7 +23,8 @@ Experiments:
   grid             the settings that you give
 
 You can replace the settings of an experiment with --devices, --transfer-size, --buffers,
---block-size, --compress and --emulate. Every setting runs once in each round, in shuffled order.
+--block-size, --compress, --pages and --emulate. Every setting runs once in each round, in shuffled
+order.
 
 Examples:
   windlass lab sweep nul shop.db

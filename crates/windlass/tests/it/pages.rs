@@ -185,3 +185,39 @@ fn lab_pages_says_what_the_page_codec_brings_for_a_sqlite_database() {
         "{shown}"
     );
 }
+
+/// `lab sweep` compares both ways to treat pages: in backups, and in restores of their sets.
+#[test]
+fn a_sweep_compares_pages_that_are_taken_apart_with_pages_as_they_are() {
+    let place = Place::new();
+    let (database, sets, out) = (orders(&place), place.arg("sets"), place.arg("out"));
+    let grid = ["lab", "sweep", "grid", &database, "--to", &sets];
+    let once = ["--repeat", "1", "--out", &out, "--json"];
+    let ways = ["--compress", "zstd:1", "--pages", "auto,off"];
+    let length = std::fs::metadata(&database).unwrap().len();
+    let (backups, restores): (&[&str], &[&str]) = (&[], &["--restore"]);
+    for (more, of_set, of_database) in [
+        (backups, "bytes_written", "bytes_read"),
+        (restores, "bytes_read", "bytes_written"),
+    ] {
+        let document = json(&[&grid[..], &once, &ways, more].concat());
+        let series = &document["series"];
+        let reports = ["auto", "off"].map(|pages| {
+            let cases = series["cases"].as_array().unwrap();
+            let case = cases.iter().position(|case| case["pages"] == pages);
+            let runs = series["runs"].as_array().unwrap();
+            let run = runs.iter().find(|run| run["case"] == case.unwrap());
+            run.unwrap()["report"].clone()
+        });
+        let bytes = |what: &str| reports.each_ref().map(|one| one[what].as_f64().unwrap());
+        let [apart, plain] = bytes(of_set);
+        assert!(apart < 0.7 * plain, "{more:?}: {apart} {plain}");
+        for one in bytes(of_database) {
+            assert!(one > 0.9 * length as f64, "{more:?}: {one} of {length}");
+        }
+        let kept = document["kept"][1].as_str().unwrap();
+        let page = std::fs::read_to_string(kept).unwrap();
+        assert!(page.contains("Size of a set by pages"), "{more:?}");
+        assert_eq!(place.sets(), [""; 0]);
+    }
+}

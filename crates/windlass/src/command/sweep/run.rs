@@ -14,7 +14,7 @@ pub(super) fn command(run: &CaseRun<'_>, more: &[String]) -> io::Result<Command>
 }
 
 /// This program, without the variables of the environment: these are meant for the user's own
-/// backups.
+/// backups. So is the history: what an experiment does is not in it.
 pub(in crate::command) fn own_command() -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     for (name, _) in std::env::vars_os() {
@@ -22,6 +22,7 @@ pub(in crate::command) fn own_command() -> io::Result<Command> {
             command.env_remove(name);
         }
     }
+    command.env("WINDLASS_NO_HISTORY", "1");
     Ok(command)
 }
 
@@ -63,4 +64,20 @@ fn restore(stripes: &[PathBuf], into: &Path) -> Vec<String> {
 
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::own_command;
+
+    #[test]
+    fn the_runs_of_experiments_stay_out_of_the_history() {
+        let command = own_command().unwrap();
+        let set: Vec<_> = command
+            .get_envs()
+            .filter(|(_, value)| value.is_some())
+            .map(|(name, value)| (name.to_str(), value.and_then(|value| value.to_str())))
+            .collect();
+        assert_eq!(set, [(Some("WINDLASS_NO_HISTORY"), Some("1"))]);
+    }
 }

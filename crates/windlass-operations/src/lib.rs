@@ -153,7 +153,8 @@ pub use notice::{MoreMemory, Notice, Observer, Unobserved};
 pub use opened::{Mounted, OpenSettings, Opened, ToOpen};
 pub use places::{PlaceError, SetChoice, SetRequest};
 pub use receive::{
-    CLUSTER_INTERVAL, DATABASE_INTERVAL, ReceiveRequest, Received, ReceivedLog, receive,
+    BUCKET_INTERVAL, CLUSTER_INTERVAL, DATABASE_INTERVAL, ReceiveRequest, Received, ReceivedLog,
+    receive,
 };
 pub use recovered::MomentRequest;
 pub use recovery::{

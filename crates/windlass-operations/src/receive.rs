@@ -68,6 +68,18 @@ pub const BUCKET_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a transaction of a SQLite database may wait until it is kept.
 pub const DATABASE_INTERVAL: Duration = Duration::from_secs(1);
 
+impl ReceiveRequest {
+    /// How long what comes may wait, of a SQLite database or of a cluster.
+    fn interval(&self, is_database: bool) -> Duration {
+        let usual = match (is_database, is_in_bucket(&self.to)) {
+            (true, _) => DATABASE_INTERVAL,
+            (false, true) => BUCKET_INTERVAL,
+            (false, false) => CLUSTER_INTERVAL,
+        };
+        self.interval.unwrap_or(usual)
+    }
+}
+
 /// What was received.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Received {
@@ -192,10 +204,7 @@ impl Receiver<'_> {
         let earlier = self.received.map(|received| received.system);
         let request = self.request;
         let slot = (request.slot.as_deref(), request.create_slot);
-        let interval = request.interval.unwrap_or(match is_in_bucket(&request.to) {
-            true => BUCKET_INTERVAL,
-            false => CLUSTER_INTERVAL,
-        });
+        let interval = request.interval(false);
         let (place, caller, told) = (self.place, self.caller, &self.told);
         let open = |beginning, lock: &mut Option<Note>| {
             let tell = |notice: &Notice<'_>| match notice {
@@ -245,5 +254,30 @@ impl Receiver<'_> {
             drop(stream);
             stream = open(beginning, &mut self.lock)?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_most_a_second_is_lost_unless_somebody_wants_more() {
+        let mut request = ReceiveRequest {
+            database: "host=/run".to_owned(),
+            to: "/backup".into(),
+            encrypt: Vec::new(),
+            slot: None,
+            create_slot: false,
+            interval: None,
+        };
+        let millis = |request: &ReceiveRequest| {
+            [false, true].map(|is_database| request.interval(is_database).as_millis())
+        };
+        assert_eq!(millis(&request), [200, 1000]);
+        request.to = "s3://backups/shop".into();
+        assert_eq!(millis(&request), [1000, 1000]);
+        request.interval = Some(Duration::from_millis(10));
+        assert_eq!(millis(&request), [10, 10]);
     }
 }

@@ -15,7 +15,7 @@ use windlass_engine::Cancel;
 use windlass_repository::Place;
 use windlass_sqlite::SqliteError;
 
-use super::{DATABASE_INTERVAL, ReceiveRequest, is_note_gone};
+use super::{ReceiveRequest, is_note_gone};
 use crate::caller::Caller;
 use crate::captured::{CapturedLog, Capturing, Earlier};
 use crate::error::OperationError;
@@ -69,7 +69,7 @@ fn session(
     (capturing, kept): (&mut Capturing, &mut CapturedLog),
     (request, cancel): (&ReceiveRequest, &Cancel),
 ) -> Result<Option<SqliteError>, OperationError> {
-    let interval = request.interval.unwrap_or(DATABASE_INTERVAL);
+    let interval = request.interval(true);
     // What is under way is finished, so that the last look has everything.
     let patient = Cancel::new();
     let mut written = Instant::now();

@@ -110,11 +110,38 @@ pub struct Receive {
     /// Make the slot if the server does not have it
     #[arg(long, requires = "slot")]
     pub create_slot: bool,
-    /// Make durable what has come after at most this time [default: 0.2s; SQLite: 1s]
+    /// Make durable what has come after at most this time [default: 0.2s; to a bucket: 1s;
+    /// SQLite: 1s]
     #[arg(long, value_name = "TIME", value_parser = super::lab::time)]
     pub interval: Option<f64>,
 }
 
 fn codec(text: &str) -> Result<Codec, String> {
     text.parse().map_err(|error| format!("{error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clap::CommandFactory;
+    use windlass_operations::{BUCKET_INTERVAL, CLUSTER_INTERVAL, DATABASE_INTERVAL};
+
+    use crate::cli::Cli;
+
+    /// The interval depends on the database and on the place, so it is no default of the option.
+    #[test]
+    fn the_help_of_receive_says_after_how_long_log_is_durable() {
+        let cli = Cli::command();
+        let receive = cli.find_subcommand("receive").unwrap();
+        let mut options = receive.get_arguments();
+        let interval = options.find(|one| one.get_id() == "interval").unwrap();
+        assert!(interval.get_default_values().is_empty());
+        let help = interval.get_help().unwrap().to_string();
+        let seconds = |time: Duration| format!("{}s", time.as_secs_f64());
+        let usual = [CLUSTER_INTERVAL, BUCKET_INTERVAL, DATABASE_INTERVAL];
+        let [cluster, bucket, database] = usual.map(seconds);
+        let says = format!("[default: {cluster}; to a bucket: {bucket}; SQLite: {database}]");
+        assert!(help.ends_with(&says), "{help}");
+    }
 }

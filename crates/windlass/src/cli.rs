@@ -295,9 +295,10 @@ pub enum BackupKind {
     Log,
 }
 
-/// Options of a backup that say what a set has, and how it is stored. A backup of the log makes no
-/// set. They may stand in the configuration, which is for all types.
-pub const NOT_OF_LOG: [(&str, &str); 7] = [
+/// Options of a backup that say what a set has, how it is stored, and how a run of the pipeline is
+/// watched or slowed down. A backup of the log makes no set, and is no such run. They may stand in
+/// the configuration, which is for all types.
+pub const NOT_OF_LOG: [(&str, &str); 11] = [
     ("parity", "--parity"),
     ("base", "--base"),
     ("strict", "--strict"),
@@ -305,6 +306,10 @@ pub const NOT_OF_LOG: [(&str, &str); 7] = [
     ("no_frame_proof", "--no-frame-proof"),
     ("overwrite", "--overwrite"),
     ("mirror", "--mirror"),
+    ("max_rate", "--max-rate"),
+    ("max_device_rate", "--max-device-rate"),
+    ("events", "--events"),
+    ("metrics", "--metrics"),
 ];
 
 /// `windlass backup`

@@ -293,6 +293,42 @@ fn what_only_a_backup_decides_is_not_offered_elsewhere() {
     }
 }
 
+/// A backup of the log makes no set, and an option that does nothing is not passed over in silence.
+/// The environment is for backups of all types.
+#[test]
+fn what_means_nothing_for_a_backup_of_the_log_is_refused() {
+    let place = Place::new();
+    let (db, sets) = place.ends();
+    let (events, mirror) = (place.arg("events"), place.arg(""));
+    let log = ["backup", &db, "--to", &sets, "--type", "log"];
+    for (option, value) in [
+        ("--parity", "1"),
+        ("--base", sets.as_str()),
+        ("--strict", ""),
+        ("--pages", "off"),
+        ("--no-frame-proof", ""),
+        ("--overwrite", ""),
+        ("--mirror", mirror.as_str()),
+        ("--max-rate", "1MiB"),
+        ("--max-device-rate", "1MiB"),
+        ("--events", events.as_str()),
+        ("--metrics", "127.0.0.1:0"),
+    ] {
+        let more = [option, value];
+        let more = &more[..1 + usize::from(!value.is_empty())];
+        let says = format!("{option} has no meaning for a backup of the log");
+        refused(&[&log[..], more].concat(), 2, &says);
+    }
+    assert_eq!(place.sets(), [""; 0]);
+    let mut copy = command();
+    copy.env("WINDLASS_EVENTS", &events)
+        .env("WINDLASS_MAX_RATE", "1MiB");
+    let output = copy.args(log).output().unwrap();
+    // The place has no set that leads to the log.
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+    assert!(!place.path("events").exists());
+}
+
 #[test]
 fn what_is_announced_is_what_runs() {
     let place = Place::new();

@@ -11,6 +11,7 @@ mod database;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use serde_json::{Value, json};
 use windlass_engine::Cancel;
 use windlass_engine::media::{Codec, SetId};
 use windlass_postgres::{Cluster, Lsn, RecoveryTimeline, Timeline, WrittenLog};
@@ -25,6 +26,7 @@ use crate::devices::{self, DeviceName};
 use crate::ended::RunCounts;
 use crate::ending::Ending;
 use crate::error::{DeviceError, OperationError};
+use crate::history::RunAbout;
 use crate::hooks::HookCommands;
 use crate::info::with_bases;
 use crate::outputs;
@@ -88,6 +90,8 @@ pub struct LogBackupOutcome {
     pub place: PathBuf,
     /// The cluster.
     pub system: u64,
+    /// What people call it.
+    pub name: String,
     /// The timeline at the end of the log.
     pub timeline: Timeline,
     /// Whether the place has no later one: a server that was promoted may archive there.
@@ -126,10 +130,28 @@ pub fn back_up_log(
                 LogBackedUp::Database(database::make(caller, (request, path), run, cancel)?)
             }
         };
+        run.about(kept_of(&outcome));
         let ending = outcome.warnings().ending();
         let counts = counts(&outcome);
         Ok((outcome, ending, counts))
     })
+}
+
+/// What the history keeps of it. The database of a file is known by its path.
+fn kept_of(outcome: &LogBackedUp) -> RunAbout {
+    let database = match outcome {
+        LogBackedUp::Cluster(of) => json!({
+            "kind": windlass_postgres::KIND,
+            "system_identifier": of.system.to_string(),
+            "name": of.name,
+        }),
+        LogBackedUp::Database(_) => Value::Null,
+    };
+    RunAbout {
+        database,
+        warnings: outcome.warnings().names(),
+        ..RunAbout::default()
+    }
 }
 
 fn counts(outcome: &LogBackedUp) -> RunCounts {
@@ -183,6 +205,7 @@ fn make(
     Ok(LogBackupOutcome {
         place,
         system,
+        name: cluster.facts().name.clone(),
         timeline: written.timeline,
         is_newest: log.timelines()?.last() <= Some(&written.timeline),
         end: written.end,

@@ -10,6 +10,9 @@ use super::figures::{is_backup, is_proof, is_same, rate, ratio};
 use super::schedule::{self, Gap};
 use crate::places::Configured;
 
+/// What a backup of the log is called.
+const LOG: &str = "log";
+
 /// A run, with the name of its database.
 #[derive(Clone, Debug)]
 pub struct Shown {
@@ -100,7 +103,8 @@ pub(super) fn groups(runs: Vec<CatalogRun>, configured: &[Configured]) -> Vec<Gr
 /// What the database of a run is called.
 fn name_of(run: &CatalogRun, configured: &[Configured]) -> String {
     let is_configured = |name: &str| configured.iter().any(|one| one.name == name);
-    let of_backup = run.command == "backup" || is_configured(&run.series);
+    let is_guessed = run.command != "backup" || run.operation == LOG;
+    let of_backup = !is_guessed || is_configured(&run.series);
     match (&run.database, of_backup) {
         (Some(name), false) => name.clone(),
         (_, true) => run.subject.clone(),
@@ -111,7 +115,11 @@ fn name_of(run: &CatalogRun, configured: &[Configured]) -> String {
 impl Group {
     fn add(&mut self, run: CatalogRun, configured: &[Configured]) {
         if run.command == "backup" {
-            self.name = name_of(&run, configured);
+            // A backup of the log, and one that did not get as far as the database, call it by a
+            // guess.
+            if run.key.is_some() && run.operation != LOG {
+                self.name = name_of(&run, configured);
+            }
             self.words.extend([run.subject.clone(), run.series.clone()]);
         }
         self.words.extend(run.database.clone());

@@ -254,6 +254,49 @@ fn what_a_backup_of_the_log_cannot_use_is_refused() {
     assert!(!Path::new(&new).exists());
 }
 
+/// The log is that of the cluster whose sets lie beside it. Neither it nor a run that fails gives
+/// the cluster another name.
+#[test]
+fn the_history_knows_whose_log_was_copied() {
+    let source = Plain::start(Path::new(DEFAULT_BIN));
+    let (conninfo, place) = (source.server.conninfo(), source.arg("place"));
+    let run = |words: &[&str]| {
+        let mut command = command();
+        command.env_remove("WINDLASS_NO_HISTORY");
+        command.env("WINDLASS_STATE_DIR", source.arg("state"));
+        command.args(words).output().unwrap()
+    };
+    let back_up = |to: &str, code: i32, kind: &str| {
+        let output = run(&["backup", &conninfo, "--to", to, "--type", kind]);
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output));
+    };
+    let history = || {
+        let output = run(&["history", "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    back_up(&place, 0, "full");
+    let before = history();
+    let name = &before["databases"][0]["name"];
+    source.insert(1);
+    back_up(&place, 0, "log");
+    back_up(&source.arg("no/such"), 1, "full");
+    let after = history();
+    let databases = after["databases"].as_array().unwrap();
+    assert_eq!(databases.len(), 1, "{after}");
+    assert_eq!(&databases[0]["name"], name);
+    let [full, log, failed] = after["runs"].as_array().unwrap().as_slice() else {
+        panic!("three runs: {after}")
+    };
+    assert_eq!(log["type"], "log");
+    assert_eq!(log["key"], full["key"]);
+    assert!(full["key"].is_string());
+    assert_eq!(failed["result"], "failed");
+    for one in [full, log, failed] {
+        assert_eq!(&one["database"], name, "{after}");
+    }
+}
+
 /// Calls by which a copy of the log changes something.
 const CALLS: &str = "write,pwrite64,fsync,fdatasync,ftruncate,mkdir,rename,renameat2,unlink,flock";
 

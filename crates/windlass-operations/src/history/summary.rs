@@ -29,7 +29,7 @@ pub struct DatabaseHistory {
     pub name: String,
     /// The newest backup of each type.
     pub newest: Vec<Newest>,
-    /// The last moment to which it could be restored, as far as the history knows.
+    /// What was committed before this moment can be restored, as far as the history knows.
     pub restorable: Option<Timestamp>,
     /// When it was last shown that it can be restored.
     pub proven: Option<Proof>,
@@ -46,6 +46,8 @@ pub struct DatabaseHistory {
 pub struct Newest {
     /// `full`, `diff`, `incr` or `log`.
     pub set_type: String,
+    /// When it began. What is committed later need not be in it.
+    pub began: Timestamp,
     /// When it ended.
     pub ended: Timestamp,
     /// Bytes of the database for each second.
@@ -158,7 +160,7 @@ impl Group {
         };
         DatabaseHistory {
             name: self.name.clone(),
-            restorable: newest.iter().map(|one| one.ended).max(),
+            restorable: newest.iter().map(|one| one.began).max(),
             proven: self.proven(),
             breaks: changes::breaks(&self.runs),
             gaps: schedule::gaps(&self.runs, now),
@@ -177,6 +179,7 @@ impl Group {
             .max_by_key(|run| run.ended)?;
         Some(Newest {
             set_type: set_type.to_owned(),
+            began: Timestamp::from_millisecond(newest.began).ok()?,
             ended: Timestamp::from_millisecond(newest.ended?).ok()?,
             rate: rate(newest),
             ratio: ratio(newest),

@@ -141,6 +141,80 @@ fn every_run_is_kept_with_its_end() {
     }
 }
 
+/// For what each stage waited is known later, too: the catalog has the whole report.
+#[test]
+fn the_report_of_a_run_is_kept_with_its_waits_and_its_verdict() {
+    let kept = Kept::new();
+    let (db, sets) = kept.0.ends();
+    let back = kept.0.arg("back.db");
+    let mut printed: Vec<Value> = Vec::new();
+    for words in [
+        &["backup", &db, "--to", &sets][..],
+        &["restore", &sets, "--into", &back],
+        &["verify", "--latest", &sets],
+    ] {
+        let output = kept.run(&[words, &["--json"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        printed.push(serde_json::from_slice(&output.stdout).unwrap());
+    }
+    let runs = kept.runs(&[]);
+    let connection = Connection::open(kept.catalog()).unwrap();
+    let mut rows = connection
+        .prepare("select report from run order by id")
+        .unwrap();
+    let reports = rows.query_map([], |row| row.get::<_, String>(0)).unwrap();
+    let reports: Vec<_> = reports.map(Result::unwrap).collect();
+    assert_eq!((reports.len(), runs.len()), (3, 3));
+    for ((report, run), printed) in reports.iter().zip(&runs).zip(&printed) {
+        let report: Value = serde_json::from_str(report).unwrap();
+        for key in ["stages", "devices", "limit", "bytes_read", "seconds"] {
+            assert_eq!(report[key], printed[key], "{key}: {report} {printed}");
+        }
+        let stages = report["stages"].as_array().unwrap();
+        assert!(!stages.is_empty());
+        assert!(stages.iter().all(|stage| stage["waits"].is_array()));
+        let verdict = run["verdict"].as_str().unwrap();
+        assert!(!verdict.is_empty() && report["verdict"] == verdict);
+    }
+}
+
+/// What is committed while a backup runs need not be in it. What failed or kept nothing does not
+/// count.
+#[test]
+fn what_can_be_restored_is_what_was_there_when_the_newest_backup_began() {
+    let kept = Kept::new();
+    let (db, sets) = kept.0.ends();
+    let away = kept.0.arg("away");
+    std::fs::create_dir(&away).unwrap();
+    kept.done(1, &["backup", &db, "--to", &kept.0.arg("no/such/place")]);
+    kept.done(0, &["backup", &db, "--to", "nul"]);
+    let shop = || kept.json(&[])["databases"][0].clone();
+    let none = shop();
+    assert!(none["restorable"].is_null() && none["restorable_age_seconds"].is_null());
+    let words = kept.done(0, &["history"]);
+    assert!(words.contains("no backup in the history"), "{words}");
+    // No set there leads to the log.
+    kept.done(3, &["backup", &db, "--to", &away, "--type", "log"]);
+    kept.back_up(&[]);
+    kept.done(0, &["backup", &db, "--to", &sets, "--type", "incr"]);
+    kept.done(1, &["backup", &db, "--to", &kept.0.arg("no/such/place")]);
+    let runs = kept.runs(&[]);
+    assert_eq!(of(&runs[2..5], "type"), ["log", "full", "incr"]);
+    assert_eq!(runs[2]["warnings"][0], "log-without-set");
+    let shop = shop();
+    assert_eq!(shop["restorable"], runs[4]["started"], "{shop}");
+    // Both ages are told of the same moment.
+    let incr = &shop["newest"][1];
+    assert_eq!(incr["type"], "incr");
+    let time = |value: &Value| value.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+    let took = time(&incr["ended"]).duration_since(time(&shop["restorable"]));
+    let age = |value: &Value| value.as_f64().unwrap();
+    let older = age(&shop["restorable_age_seconds"]) - age(&incr["age_seconds"]);
+    assert!((older - took.as_secs_f64()).abs() < 1e-3, "{shop}");
+    let words = kept.done(0, &["history"]);
+    assert!(words.contains("restorable    up to "), "{words}");
+}
+
 #[test]
 fn many_processes_write_at_once_and_none_is_lost() {
     let kept = Kept::new();

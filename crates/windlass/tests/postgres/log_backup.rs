@@ -291,6 +291,7 @@ fn the_history_knows_whose_log_was_copied() {
     assert_eq!(log["type"], "log");
     assert_eq!(log["key"], full["key"]);
     assert!(full["key"].is_string());
+    assert_eq!(databases[0]["restorable"], log["started"]);
     assert_eq!(failed["result"], "failed");
     for one in [full, log, failed] {
         assert_eq!(&one["database"], name, "{after}");

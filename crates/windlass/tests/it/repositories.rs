@@ -125,6 +125,56 @@ fn a_database_has_its_repository_in_the_configuration() {
     assert_eq!(count(&done(&place, &["info", "shop"])), 2);
 }
 
+/// Two repositories, each with a database of its own. A database can have sets in the other one,
+/// too, but nobody looks for them there unasked.
+#[test]
+fn two_repositories_are_two_places_for_everything() {
+    let place = configured();
+    let (sets, more, shop) = (place.arg("sets"), place.arg("more"), place.arg("shop.db"));
+    let config = format!(
+        "[repository.main]\nto = \"{sets}\"\n\n[repository.vault]\nto = \"{more}\"\n\n\
+         [database.shop]\nsource = \"{shop}\"\nrepo = \"main\"\n\n\
+         [database.crm]\nsource = \"{}\"\nrepo = \"vault\"\n",
+        place.arg("crm.db")
+    );
+    std::fs::write(place.path("windlass.toml"), config).unwrap();
+    let counts = || {
+        let all = ["main", "vault", "shop", "crm"].map(|word| done(&place, &["info", word]));
+        all.map(|document| count(&document))
+    };
+    done(&place, &["backup", "shop"]);
+    done(&place, &["backup", "crm"]);
+    assert_eq!(counts(), [1, 1, 1, 1]);
+    // What is typed wins, for this command alone.
+    place.ledger.commit(21, 25);
+    done(&place, &["backup", "shop", "--repo", "vault"]);
+    assert_eq!(counts(), [1, 2, 1, 1]);
+    let other = ["info", "shop", "--repo", "vault"];
+    assert_eq!(count(&done(&place, &other)), 1);
+    let restored = |name: &str, more: &[&str]| {
+        let into = place.arg(name);
+        done(
+            &place,
+            &[&["restore", "shop", "--into", &into][..], more].concat(),
+        );
+        place.ledger.check(Path::new(&into))
+    };
+    assert_eq!(restored("of-main.db", &[]), 20);
+    assert_eq!(restored("of-vault.db", &["--repo", "vault"]), 25);
+    let into = place.arg("none.db");
+    let words = ["restore", "crm", "--repo", "main", "--into", &into];
+    let none = run(&place, &words);
+    assert_ne!(none.status.code(), Some(0), "{}", text(&none));
+    assert!(!place.path("none.db").exists());
+    done(&place, &["verify", "--repo", "vault", "--quick"]);
+    // A rule is for one repository: the newest full set of each database there stays.
+    done(&place, &["backup", "shop"]);
+    done(&place, &["backup", "crm"]);
+    assert_eq!(counts(), [2, 3, 2, 2]);
+    done(&place, &["expire", "--repo", "vault", "--keep-full", "1"]);
+    assert_eq!(counts(), [2, 2, 2, 1]);
+}
+
 #[test]
 fn what_a_repository_cannot_be_is_refused() {
     let place = configured();

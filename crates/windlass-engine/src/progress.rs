@@ -139,6 +139,13 @@ impl Progress {
         }
     }
 
+    /// Notes that the next set of a chain is read, by threads of its own.
+    pub(crate) fn begin_link(&self) {
+        for stage in self.stages() {
+            stage.begin_link();
+        }
+    }
+
     pub(crate) fn setup(&self) -> Option<&Setup> {
         self.setup.get()
     }

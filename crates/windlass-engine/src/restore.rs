@@ -150,6 +150,7 @@ pub(crate) fn run_through(
     let slow = source.map(|source| PacedTarget::new(target, &source));
     let mut readers = Vec::new();
     for (link, set) in set.links().enumerate() {
+        progress.begin_link();
         let run = RestoreRun {
             set,
             target: slow.as_ref().map_or(target, |slow| slow),

@@ -31,7 +31,10 @@ pub(crate) use recording::{Io, Recording, Tap, serve_device, served_device};
 /// The live counters of one stage, added to by all of its threads.
 #[derive(Debug, Default)]
 pub struct Stage {
+    /// How many threads were started for the set that is read.
     threads: AtomicU64,
+    /// The most of all sets of a chain: they are read one after the other.
+    threads_most: AtomicU64,
     cpu_nanos: AtomicU64,
     wall_nanos: AtomicU64,
     operations: AtomicU64,
@@ -147,7 +150,8 @@ impl Stage {
 
     /// Runs a thread of this stage. Its CPU time and wall time are counted when it ends.
     pub fn thread<T>(&self, body: impl FnOnce() -> T) -> T {
-        self.threads.fetch_add(1, Ordering::Relaxed);
+        let threads = self.threads.fetch_add(1, Ordering::Relaxed) + 1;
+        self.threads_most.fetch_max(threads, Ordering::Relaxed);
         let (begin, cpu_begin) = (Instant::now(), thread_cpu());
         let entered = self.running.enter(begin);
         let inside = Inside::stage();
@@ -162,6 +166,11 @@ impl Stage {
             tap.thread_ends();
         }
         result
+    }
+
+    /// Notes that the threads so far have ended, and that others take their place.
+    pub(crate) fn begin_link(&self) {
+        self.threads.store(0, Ordering::Relaxed);
     }
 
     /// Bytes worked on so far.
@@ -188,7 +197,7 @@ impl Stage {
         let wall = seconds(wall.saturating_add(self.running.nanos(now)));
         StageReport {
             name,
-            threads: self.threads.load(Ordering::Relaxed),
+            threads: self.threads_most.load(Ordering::Relaxed),
             busy_seconds: (wall - waiting).max(0.0),
             cpu_seconds: seconds(self.cpu_nanos.load(Ordering::Relaxed)),
             operations: self.operations.load(Ordering::Relaxed),
@@ -203,7 +212,7 @@ impl Stage {
 pub struct StageReport {
     /// Which one.
     pub name: StageName,
-    /// How many threads it had.
+    /// How many threads it had at once.
     pub threads: u64,
     /// Seconds in which it did not wait, summed over threads.
     pub busy_seconds: f64,

@@ -1,12 +1,15 @@
 //! The verdict names the stage that was made slow. No test looks at a clock: what is slow is so by
 //! a factor that no machine makes up for.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_engine::media::{Codec, FileNo, FileTable};
+use windlass_engine::media::{
+    BackupType, Base, Codec, FileNo, FileTable, Inherited, InheritedFiles, SetId,
+};
 use windlass_engine::{
-    Cancel, Device, DeviceLayer, EngineError, LayeredDevice, NulDevice, PageHook, Pages,
+    Cancel, Device, DeviceLayer, EngineError, LayeredDevice, NulDevice, OpenSet, PageHook, Pages,
     RestoreOptions, RunReport, Target, restore,
 };
 use windlass_testkit::faulty;
@@ -299,12 +302,83 @@ fn restored(target: &dyn Target, device_rate: Option<u64>) -> RunReport {
         warm(&make_set(&tree, &dir.path().join(codec.name()), &setup));
     }
     let set = open(&[dir.path().join("lz4")]).unwrap();
+    restored_set(&set, target, device_rate)
+}
+
+fn restored_set(set: &OpenSet, target: &dyn Target, device_rate: Option<u64>) -> RunReport {
     let options = RestoreOptions {
         device_rate,
         ..restore_options()
     };
-    let options = options.fit(&set).unwrap();
-    restore(&set, target, &options, &Arc::default(), &Cancel::new()).unwrap()
+    let options = options.fit(set).unwrap();
+    restore(set, target, &options, &Arc::default(), &Cancel::new()).unwrap()
+}
+
+/// How many sets a chain has. Each but the first, which has all, has another part of each file.
+const LINKS: usize = 4;
+const LINK_FILES: u32 = 8;
+
+/// The newest set of a chain.
+fn chain(dir: &Path) -> OpenSet {
+    let bytes = LINKS * FILE_BYTES;
+    let files = (0..LINK_FILES).map(|file| Random::new(file.into()).noise(bytes));
+    let files: Vec<_> = files.collect();
+    let mut newest: Option<OpenSet> = None;
+    for link in 0..LINKS {
+        let setup = Setup {
+            codec: Codec::Lz4,
+            set_id: SetId([link as u8 + 1; 16]),
+            ..Setup::default()
+        };
+        let place = dir.join(link.to_string());
+        std::fs::create_dir(&place).unwrap();
+        let mut run = begin(&setup, file_devices(&place, &setup), &Cancel::new()).unwrap();
+        let mut about = facts();
+        let part = (link * FILE_BYTES) as u64..((link + 1) * FILE_BYTES) as u64;
+        for (file, content) in files.iter().enumerate() {
+            let mut spec = bytes_spec(file, content);
+            spec.needed_bytes = spec.bytes;
+            match link {
+                0 => run.push(spec).unwrap(),
+                _ => run.push_parts(spec, std::iter::once(part.clone())).unwrap(),
+            }
+        }
+        run.drain().unwrap();
+        if let Some(base) = &newest {
+            let inherited = (0..LINK_FILES).map(|file| Inherited {
+                file: FileNo(file),
+                base_file: FileNo(file),
+                bytes: bytes as u64,
+            });
+            about.backup_type = BackupType::Incr;
+            about.parents = base.links().map(|one| one.set_id().to_string()).collect();
+            run.build_on(Base {
+                files: InheritedFiles::new(inherited.collect()),
+                ..base.as_base()
+            });
+        }
+        let entries = (0..LINK_FILES).map(|file| entry(file as usize, &format!("f{file}"), bytes));
+        run.finish(FileTable(entries.collect()), about).unwrap();
+        let stripes = stripe_paths(&place, &setup);
+        warm(&stripes);
+        newest = Some(open(&stripes).unwrap());
+    }
+    newest.unwrap()
+}
+
+/// The sets of a chain are read one after the other, each by threads of its own. What holds all of
+/// them up is named as for one set.
+#[test]
+fn what_holds_a_chain_up_is_named_as_for_one_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let set = chain(dir.path());
+    assert_eq!(set.links().count(), LINKS);
+    let slow = restored_set(&set, &SlowTarget, None);
+    assert_limit(&slow, "target");
+    assert_eq!(slow.stages[0].threads, 1, "a set has one stripe");
+    assert_eq!(slow.devices.len(), LINKS);
+    let throttled = restored_set(&set, &windlass_engine::Discard, Some(2 * MIB));
+    assert_limit(&throttled, "rate_limit");
 }
 
 #[test]

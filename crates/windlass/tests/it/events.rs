@@ -36,6 +36,12 @@ fn agree(table: &Value, report: &Value) {
     );
 }
 
+/// What was transferred: the kinds of operations of a table.
+fn operations(table: &Value) -> Vec<&str> {
+    let rows = table["ios"].as_array().unwrap().iter();
+    rows.map(|row| row["operation"].as_str().unwrap()).collect()
+}
+
 /// The report of the run in the file's last line.
 fn report_in(place: &Place) -> Value {
     let file = std::fs::read_to_string(place.path("events.jsonl")).unwrap();
@@ -73,12 +79,6 @@ fn backup_restore_and_verify_record_what_they_report() {
         (&"backup".into(), &"done".into())
     );
     agree(&backup, &report_in(&place));
-    let operations = |table: &Value| -> Vec<String> {
-        let rows = table["ios"].as_array().unwrap();
-        rows.iter()
-            .map(|row| row["operation"].as_str().unwrap().to_owned())
-            .collect()
-    };
     assert_eq!(operations(&backup), ["device_write", "source_read"]);
     let verify = recorded(&place, &["verify", "--latest", &sets]);
     agree(&verify, &report_in(&place));
@@ -86,6 +86,50 @@ fn backup_restore_and_verify_record_what_they_report() {
     let restore = recorded(&place, &["restore", &sets, "--into", &place.arg("back.db")]);
     agree(&restore, &report_in(&place));
     assert_eq!(operations(&restore), ["device_read", "target_write"]);
+}
+
+/// A chain is read in one run, over the stripes of all its sets: what waits, what moves and what
+/// limits it stands in one record.
+#[test]
+fn the_runs_of_a_chain_record_what_they_report() {
+    let place = Place::with_accounts(600);
+    let (database, sets) = place.ends();
+    // So that there are many transfers.
+    let small = ["--transfer-size", "64KiB"];
+    let back_up = ["backup", &database, "--to", &sets, "--compress", "none"];
+    for (tens, kind) in (2..).zip(["full", "incr", "diff", "incr"]) {
+        let backup = recorded(&place, &[&back_up[..], &small, &["--type", kind]].concat());
+        let report = report_in(&place);
+        agree(&backup, &report);
+        assert_eq!(operations(&backup), ["device_write", "source_read"]);
+        assert_ne!(report["verdict"], "");
+        place.ledger.commit(tens * 10 + 1, tens * 10 + 10);
+    }
+    // The newest set builds on the differential, and that on the full one.
+    let stripes = |report: &Value| {
+        let devices = report["devices"].as_array().unwrap().iter();
+        let mut names: Vec<_> = devices.map(|one| one["name"].to_string()).collect();
+        names.sort();
+        names.dedup();
+        names.len()
+    };
+    let verify = recorded(&place, &["verify", "--latest", &sets]);
+    agree(&verify, &report_in(&place));
+    assert_eq!(stripes(&report_in(&place)), 3);
+    assert_eq!(operations(&verify), ["device_read"]);
+    let back = place.arg("back.db");
+    let restore = ["restore", &sets, "--into", &back, "--max-rate", "128KiB"];
+    let restore = recorded(&place, &[&restore[..], &small].concat());
+    let report = report_in(&place);
+    agree(&restore, &report);
+    assert_eq!(operations(&restore), ["device_read", "target_write"]);
+    assert_eq!(stripes(&report), 3);
+    // Its sets are read one after the other, and each has one stripe.
+    assert_eq!(report["stages"][0]["threads"], 1);
+    let limit = "the rate limit of 128 KiB/s on reading the stripes";
+    assert!(restore["waits"].to_string().contains("rate_limit"));
+    assert!(report["verdict"].to_string().contains(limit), "{report}");
+    assert_eq!(place.ledger.check(&place.path("back.db")), 50);
 }
 
 #[test]

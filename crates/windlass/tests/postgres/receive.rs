@@ -133,6 +133,32 @@ fn what_a_killed_receiver_confirmed_is_restored_and_the_next_timeline_too() {
     assert_eq!(rows(&third), "0 0 0 1 2 3 4 5 6 7 8 9");
 }
 
+/// A server that stops asks its receivers until they have all of the log, and waits. This one would
+/// make nothing durable in an hour, and no server asks anybody only because time has passed.
+#[test]
+fn a_receiver_that_is_asked_makes_durable_what_has_come_and_says_so_at_once() {
+    let mut receiving = Receiving::new();
+    let mut server = cluster_of(ClusterOptions::default().setting("wal_sender_timeout = 0"));
+    receiving.back_up(&server);
+    let (from, place) = (server.conninfo(), receiving.arg("place"));
+    let mut receive = command();
+    receive.args(["receive", &from, "--to", &place, "--interval", "1h"]);
+    receive.stdout(Stdio::null());
+    receiving.child = receive.spawn().unwrap();
+    server.wait_until("SELECT count(*) FROM pg_stat_replication", "1");
+    server.sql("postgres", "INSERT INTO t VALUES (1)");
+    let lsn = server.sql("postgres", "SELECT pg_current_wal_flush_lsn()");
+    let has = |what: &str| {
+        format!("SELECT count(*) FROM pg_stat_replication WHERE {what}_lsn >= '{lsn}'")
+    };
+    server.wait_until(&has("sent"), "1");
+    assert_eq!(server.sql("postgres", &has("flush")), "0");
+    server.stop("fast");
+    receiving.kill();
+    let recovered = receiving.recovered("recovered", server.bin());
+    assert_eq!(rows(&recovered), "1");
+}
+
 #[test]
 fn received_segments_equal_those_of_the_server() {
     let mut receiving = Receiving::new();

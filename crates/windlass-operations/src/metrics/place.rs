@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 
 use windlass_engine::media::BackupType;
 use windlass_engine::{SetEntry, SetState};
+use windlass_postgres::Timeline;
 
 use super::render::{append, float, label, unix_seconds};
-use crate::info::{LogInfo, PlaceInfo};
+use crate::info::{DatabaseLogInfo, LogInfo, PlaceInfo};
 use crate::places::Identity;
 
 /// One value: its labels, and the number.
@@ -18,7 +19,7 @@ type Sample = (String, f64);
 pub fn metrics_of_place(place: &PlaceInfo) -> String {
     let mut out = String::new();
     sets(&mut out, place);
-    logs(&mut out, &place.logs);
+    logs(&mut out, place);
     out
 }
 
@@ -94,21 +95,28 @@ fn finished(set: &SetEntry) -> Option<(&'static str, f64)> {
     Some((kind, unix_seconds(about.finished.parse().ok()?)))
 }
 
-fn logs(out: &mut String, logs: &[LogInfo]) {
-    let (mut start, mut end) = (Vec::<Sample>::new(), Vec::<Sample>::new());
-    let (mut gaps, mut stored, mut faults) = (Vec::new(), Vec::new(), Vec::new());
-    for log in logs {
+/// Values of the logs of a place.
+#[derive(Default)]
+struct LogSamples {
+    start: Vec<Sample>,
+    end: Vec<Sample>,
+    gaps: Vec<Sample>,
+    stored: Vec<Sample>,
+    faults: Vec<Sample>,
+}
+
+impl LogSamples {
+    fn of_cluster(&mut self, log: &LogInfo) {
         let system = log.system.to_string();
         let database = [label("database", &log.name), label("key", &system)].join(",");
-        faults.push((
-            database.clone(),
-            f64::from(u8::from(log.fault.is_some() || log.has_lost())),
-        ));
-        let with =
-            |timeline: u32| [database.clone(), label("timeline", &timeline.to_string())].join(",");
+        let is_bad = log.fault.is_some() || log.has_lost();
+        self.faults
+            .push((database.clone(), f64::from(u8::from(is_bad))));
         for one in &log.timelines {
-            gaps.push((with(one.timeline.0), float(one.gaps().count() as u64)));
-            stored.push((with(one.timeline.0), float(one.stored_bytes)));
+            let with = with(&database, one.timeline);
+            self.gaps
+                .push((with.clone(), float(one.gaps().count() as u64)));
+            self.stored.push((with, float(one.stored_bytes)));
         }
         for one in &log.restorable {
             // The newest window: what a restore of today gets.
@@ -119,10 +127,65 @@ fn logs(out: &mut String, logs: &[LogInfo]) {
             let first = window.sets.first().and_then(|set| time(&set.stop_time));
             let last = window.sets.last().and_then(|set| time(&set.stop_time));
             let last = window.last.map(unix_seconds).or(last);
-            start.extend(first.map(|first| (with(one.timeline.0), first)));
-            end.extend(last.map(|last| (with(one.timeline.0), last)));
+            let with = with(&database, one.timeline);
+            self.start.extend(first.map(|first| (with.clone(), first)));
+            self.end.extend(last.map(|last| (with, last)));
         }
     }
+
+    fn of_database(&mut self, info: &DatabaseLogInfo) {
+        let key = &info.log.key;
+        let name = key.path.rsplit('/').next().unwrap_or_default();
+        let database = [label("database", name), label("key", &key.to_string())].join(",");
+        let mut timelines = info.log.timelines.iter();
+        let is_bad = info.fault.is_some() || timelines.any(|one| one.lost_end.is_some());
+        self.faults
+            .push((database.clone(), f64::from(u8::from(is_bad))));
+        for one in &info.log.timelines {
+            let with = with(&database, one.timeline);
+            self.gaps
+                .push((with.clone(), float(one.gaps().count() as u64)));
+            self.stored.push((with.clone(), float(one.stored_bytes)));
+            let mut windows = one.runs.iter().filter(|run| !run.sets.is_empty());
+            let Some(window) = windows.next_back() else {
+                continue;
+            };
+            let time = |nanos: i64| {
+                let moment = jiff::Timestamp::from_nanosecond(nanos.into());
+                moment.ok().map(unix_seconds)
+            };
+            let first = window.first_nanos.and_then(time);
+            self.start.extend(first.map(|first| (with.clone(), first)));
+            let last = time(window.end_nanos);
+            self.end.extend(last.map(|last| (with, last)));
+        }
+    }
+}
+
+/// The labels of a timeline.
+fn with(database: &str, timeline: Timeline) -> String {
+    [
+        database.to_owned(),
+        label("timeline", &timeline.0.to_string()),
+    ]
+    .join(",")
+}
+
+fn logs(out: &mut String, place: &PlaceInfo) {
+    let mut samples = LogSamples::default();
+    for log in &place.logs {
+        samples.of_cluster(log);
+    }
+    for log in &place.database_logs {
+        samples.of_database(log);
+    }
+    let LogSamples {
+        start,
+        end,
+        gaps,
+        stored,
+        faults,
+    } = samples;
     for (name, help, samples) in [
         (
             "place_restorable_start_time_seconds",
@@ -131,7 +194,7 @@ fn logs(out: &mut String, logs: &[LogInfo]) {
         ),
         (
             "place_restorable_end_time_seconds",
-            "The last moment of that window: of the last transaction in its log, in Unix time.",
+            "The last moment of that window: how far its log leads, in Unix time.",
             end,
         ),
         ("place_log_gaps", "Gaps in the archived log.", gaps),

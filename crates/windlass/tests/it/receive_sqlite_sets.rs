@@ -50,6 +50,48 @@ fn whole(receiving: &Receiving) {
     assert_eq!(verified.status.code(), Some(0), "{}", text(&verified));
 }
 
+/// Metrics say of the log of a file what they say of the log of a cluster.
+#[test]
+fn metrics_say_how_far_the_log_of_a_database_leads() {
+    let mut receiving = Receiving::new();
+    receiving.start();
+    commit(&receiving, 21);
+    linked_set(&receiving);
+    commit(&receiving, 22);
+    receiving.stop();
+    let timelines = receiving.timelines();
+    assert_eq!(timelines.len(), 1, "{timelines:?}");
+    let (timeline, window) = (&timelines[0], &timelines[0]["windows"][0]);
+    let printed = windlass(&["info", "--metrics", &receiving.place.arg("sets")]);
+    assert_eq!(printed.status.code(), Some(0), "{}", text(&printed));
+    let printed = text(&printed);
+    let key = receiving.place.key("shop.db");
+    let value = |name: &str, rest: &str| {
+        let labels = format!("database=\"shop.db\",key=\"{key}\"{rest}");
+        let start = format!("windlass_place_{name}{{{labels}}} ");
+        let value = printed.lines().find_map(|line| line.strip_prefix(&start));
+        let value = value.unwrap_or_else(|| panic!("{start}: {printed}"));
+        value.parse::<f64>().unwrap()
+    };
+    let of = format!(",timeline=\"{}\"", timeline["timeline"]);
+    let time = |what: &str| {
+        let moment = window[what].as_str().unwrap().parse::<jiff::Timestamp>();
+        moment.unwrap().as_millisecond() as f64 / 1e3
+    };
+    let [start, end] = ["start", "end"].map(|what| {
+        let found = value(&format!("restorable_{what}_time_seconds"), &of);
+        assert_eq!(found, time(&format!("{what}_time")), "{printed}");
+        found
+    });
+    assert!(start < end, "{printed}");
+    assert_eq!(value("log_gaps", &of), 0.0);
+    assert_eq!(
+        value("log_stored_bytes", &of),
+        timeline["stored_bytes"].as_f64().unwrap()
+    );
+    assert_eq!(value("log_unreadable", ""), 0.0);
+}
+
 /// Right after a write, and on tmpfs at any time, the change time of the file proves nothing.
 #[test]
 fn a_set_without_any_log_leads_to_the_transactions_that_come() {

@@ -373,8 +373,21 @@ snapshot_round() {
     exchange_clusters
 }
 
-bench_snapshots() {
+all_rounds() {
     local round
+    : >"$results_dir/snapshots.tsv"
+    as_server cp --archive "$snapshot_cluster" "$beside_cluster"
+    for ((round = 1; round <= pairs; round++)); do snapshot_round; done
+    rm -rf "$beside_cluster"
+}
+
+# With --only creations, the rest of the page is of the last whole run.
+bench_snapshots() {
+    case $only in
+        "") ;;
+        creations) [[ -s $results_dir/snapshots.tsv ]] || die "the rest of the page was never measured here: leave out --only" ;;
+        *) die "bench snapshots has one part of its own, which is creations; not $only" ;;
+    esac
     need python3:python3
     snapshot_cluster="$bench_dir/snapshots"
     beside_cluster="$bench_dir/snapshots-beside"
@@ -387,7 +400,6 @@ bench_snapshots() {
     rm -rf "$snapshot_cluster" "$beside_cluster"
     as_server "$windlass" close bench-view --quiet >/dev/null 2>&1 || true
     server_dir "$bench_dir/scratch"
-    : >"$results_dir/snapshots.tsv"
     : >"$results_dir/creations.tsv"
     : >"$results_dir/steps.tsv"
     cluster_create "$snapshot_cluster"
@@ -395,9 +407,7 @@ bench_snapshots() {
     as_server "$PG_BINDIR/pgbench" --initialize --quiet --scale "$pgbench_scale" --host "$snapshot_cluster/socket" --username postgres postgres 2>/dev/null
     make_many_files 0 "$few_files"
     cluster_stop "$snapshot_cluster"
-    as_server cp --archive "$snapshot_cluster" "$beside_cluster"
-    for ((round = 1; round <= pairs; round++)); do snapshot_round; done
-    rm -rf "$beside_cluster"
+    [[ $only == creations ]] || all_rounds
     creations_of_a_full_cluster
     creations_of_many_files
     build_name >"$results_dir/snapshots.build"

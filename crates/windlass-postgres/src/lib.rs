@@ -125,6 +125,7 @@ pub use wal::moments::{Sought, Stop, last_transaction, seek_point, seek_within};
 pub use wal::outside::{ReplayedTablespace, check_log_inside, replayed_tablespaces};
 pub use wal::records::{Record as LogRecord, Records as LogRecords};
 pub use wal::source::{LogSource, SegmentFiles};
+pub use wal::written::SegmentPages;
 pub use wal::{LogEnd, WalRange, parse_history, timelines_before};
 pub use warning::Warning;
 pub use windows::{EarlierWindow, WindowCause};

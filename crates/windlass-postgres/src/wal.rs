@@ -19,6 +19,7 @@ mod pages;
 mod reading_tests;
 pub(crate) mod records;
 pub(crate) mod source;
+pub(crate) mod written;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

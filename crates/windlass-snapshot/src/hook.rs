@@ -42,6 +42,7 @@ mod renewed;
 mod seen;
 mod state;
 mod store;
+mod tail;
 mod taken;
 mod unnamed;
 mod untouched;

@@ -124,10 +124,11 @@ impl Pinned {
         ChangedFiles::of(&ScanRules::of(&self.cluster), &self.directories, changed)
     }
 
-    /// Notes where the log ends now. What a crash leaves from now on has all of it.
-    pub fn note_end(&mut self) -> Result<(), PostgresError> {
+    /// Notes up to where the log is flushed now, and returns it. What a crash leaves from now on
+    /// has all of it.
+    pub fn note_end(&mut self) -> Result<Lsn, PostgresError> {
         self.lsn = log_end(&mut self.session)?;
-        Ok(())
+        Ok(self.lsn)
     }
 
     /// What a crash would leave at this moment.

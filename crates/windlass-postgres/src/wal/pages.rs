@@ -22,8 +22,8 @@ pub(super) const LONG_HEADER: u16 = 2;
 const ABANDONS_RECORD: u16 = 8;
 /// How many bytes to read at once: a multiple of every page size, and at most a segment.
 const BLOCK_BYTES: u64 = 1 << 20;
-const PAGE_BYTES_MIN: u32 = 1 << 10;
-const PAGE_BYTES_MAX: u32 = 1 << 16;
+pub(super) const PAGE_BYTES_MIN: u32 = 1 << 10;
+pub(super) const PAGE_BYTES_MAX: u32 = 1 << 16;
 /// The magic numbers of pages, by major version.
 pub(super) const MAGICS: [(u16, u32); 6] = [
     (0xD10D, 14),

@@ -11,7 +11,7 @@
 use std::collections::HashSet;
 
 use windlass_image::layout::hook::{Snapshot, publish};
-use windlass_postgres::{Cluster, CrashState, Pinned};
+use windlass_postgres::{Cluster, CrashState, Lsn, Pinned};
 
 use super::create::{HookMade, HookRequest, begin_links, ensure_store, publish_document};
 use super::durable;
@@ -24,6 +24,7 @@ use super::orphans::Orphans;
 use super::pauses::Pauses;
 use super::record::make_copied;
 use super::renewed::Roll;
+use super::tail::Tail;
 use super::taken::{Into, Known, Taken};
 
 /// The numbers of the files of the log are far from those of the listings.
@@ -42,6 +43,8 @@ struct Prepared<'a> {
     files_in_pause: u64,
     /// Segments of the log that are complete and copied.
     segments: HashSet<String>,
+    /// The copy of the last one.
+    tail: Option<Tail>,
 }
 
 pub(super) fn attempt(
@@ -64,7 +67,8 @@ pub(super) fn attempt(
     let mut filled = prepared.fill(locked, number)?;
     step("copying the log");
     let mut log = Taken::numbered_from(LOG_FIRST);
-    prepared.copy_log(&mut log, &pinned.crash_state()?)?;
+    let flushed = pinned.note_end()?;
+    prepared.copy_log(&mut log, (&pinned.crash_state()?, flushed))?;
     pinned.note_end()?;
     step("waiting for writers");
     let taken = pauses.during(locked, number, || {
@@ -123,6 +127,7 @@ fn prepare<'a>(
         taken,
         files_in_pause: 0,
         segments: HashSet::new(),
+        tail: None,
     })
 }
 
@@ -135,11 +140,22 @@ impl Prepared<'_> {
         Filled::of(locked, of, &self.taken.tracked, HasSpare(true))
     }
 
-    /// Copies the segments that are complete: all but the last one.
-    fn copy_log(&mut self, log: &mut Taken, state: &CrashState) -> Result<(), HookError> {
-        let complete = state.segments.len().saturating_sub(1);
-        for (name, path) in &state.segments[..complete] {
-            log.add_segment(self.request.directory, name, path)?;
+    /// Copies the log, as far as it does not change any more.
+    fn copy_log(
+        &mut self,
+        log: &mut Taken,
+        (state, flushed): (&CrashState, Lsn),
+    ) -> Result<(), HookError> {
+        let directory = self.request.directory;
+        let last = state.segments.len().saturating_sub(1);
+        for ((name, path), position) in state.segments.iter().zip(0..) {
+            let mut tail = Tail::begin(directory, (name, path), (log.reserve(), flushed))?;
+            if position == last {
+                self.tail = Some(tail);
+                break;
+            }
+            tail.end()?;
+            log.add_segment(directory, &tail)?;
             self.segments.insert(name.clone());
         }
         Ok(())
@@ -164,13 +180,28 @@ impl Prepared<'_> {
         step("copying the end of the log");
         let state = pinned.crash_state()?;
         taken.append(log);
-        for (name, path) in &state.segments {
-            if !self.segments.contains(name) {
-                taken.add_segment(self.request.directory, name, path)?;
-            }
-        }
+        self.copy_tail(&mut taken, &state)?;
         taken.add_control(self.request.directory, &state.control)?;
         Ok((taken, state, as_of))
+    }
+
+    /// Copies what came to the log since [`Self::copy_log`].
+    fn copy_tail(&mut self, taken: &mut Taken, state: &CrashState) -> Result<(), HookError> {
+        let directory = self.request.directory;
+        let mut begun = self.tail.take();
+        for (name, path) in &state.segments {
+            if self.segments.contains(name) {
+                continue;
+            }
+            let mut tail = match begun.take_if(|tail| tail.name == *name) {
+                Some(tail) => tail,
+                None => Tail::begin(directory, (name, path), (taken.reserve(), state.redo))?,
+            };
+            tail.end()?;
+            taken.add_segment(directory, &tail)?;
+        }
+        // A checkpoint ended meanwhile, and nobody needs that segment.
+        begun.map_or(Ok(()), Tail::discard)
     }
 
     /// Brings the files and the index up to date. Without a journal of what has changed, every file

@@ -16,9 +16,8 @@ use super::examined::examine;
 use super::index::Tracked;
 use super::links::{Linked, Links};
 use super::record::{Kept, copied, write};
-use crate::apart;
+use super::tail::Tail;
 use crate::cluster::{CONTROL_PATH, PRIVATE_MODE, is_needed, own_file};
-use crate::error::failed_at;
 
 /// Larger files are linked, even if they are no relations: a server log may be huge.
 const COPIED_BYTES_MAX: u64 = 64 * 1024;
@@ -128,6 +127,7 @@ impl Taken {
 
     /// Adds files that are copied already.
     pub(crate) fn append(&mut self, copied: Self) {
+        self.next = self.next.max(copied.next);
         for (entry, kept) in copied.entries.into_iter().zip(copied.kept) {
             self.push(entry, kept);
         }
@@ -235,21 +235,17 @@ impl Taken {
         self.add_mark(directory, segment.name)
     }
 
-    /// Copies a segment of the log as it is. The server uses it again, so they share no block.
-    pub(crate) fn add_segment(
-        &mut self,
-        directory: &Path,
-        name: &str,
-        path: &Path,
-    ) -> Result<(), HookError> {
+    /// Adds a copy of a segment of the log.
+    pub(super) fn add_segment(&mut self, directory: &Path, copy: &Tail) -> Result<(), HookError> {
+        self.add(copy.file, format!("pg_wal/{}", copy.name), copy.bytes);
+        self.add_mark(directory, &copy.name)
+    }
+
+    /// A number for a file that is added later, if at all.
+    pub(super) fn reserve(&mut self) -> FileNo {
         let file = self.next();
-        let to = copied(directory, file);
-        let bytes = copy_all(path, &to).map_err(|error| {
-            let (doing, at) = failed_at(&error, ("copy", path), &to);
-            HookError::io(doing, at, error)
-        })?;
-        self.add(file, format!("pg_wal/{name}"), bytes);
-        self.add_mark(directory, name)
+        self.next = self.next.saturating_add(1);
+        file
     }
 
     /// A server that recovers from a segment must not archive it again.
@@ -313,39 +309,9 @@ fn copy_used(segment: &BracketSegment<'_>, to: &Path) -> Result<u32, HookError> 
     Ok(!crc32c_zeros_after(!sum, zeros))
 }
 
-fn copy_all(path: &Path, to: &Path) -> std::io::Result<u64> {
-    let mut source = File::open(path)?;
-    let mut options = OpenOptions::new();
-    let options = options.write(true).create(true).truncate(true);
-    let mut target = options.mode(PRIVATE_MODE).open(to)?;
-    apart::copy(&mut source, &mut target)
-}
-
 #[cfg(test)]
 mod tests {
-    use windlass_sqlite::SharedExtents;
-    use windlass_testkit::volume::{Volume, VolumeKind};
-
-    use super::super::record::make_copied;
     use super::*;
-
-    #[test]
-    #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]
-    fn a_copy_of_a_whole_segment_shares_no_block_with_it() {
-        let volume = Volume::new(VolumeKind::Xfs, 400);
-        let path = volume.at().join("segment");
-        let content = vec![7_u8; 1 << 20];
-        std::fs::write(&path, &content).unwrap();
-        let mut taken = Taken::default();
-        let (directory, name) = (volume.at(), "000000010000000000000001");
-        make_copied(directory).unwrap();
-        taken.add_segment(directory, name, &path).unwrap();
-        let to = copied(directory, FileNo(0));
-        assert_eq!(std::fs::read(&to).unwrap(), content);
-        let [one, other] = [&path, &to].map(|path| File::open(path).unwrap());
-        let mut shared = SharedExtents::of(&one, &other).unwrap();
-        assert!(!shared.cover(0, 4096));
-    }
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a fixture needs no durability")]

@@ -26,6 +26,8 @@ use crate::request::path;
 const LOOK: Duration = Duration::from_millis(100);
 /// How often an upload is aborted, at most.
 const ABORTS_MAX: u32 = 7;
+/// How long parts that are on their way have to come to their end when an upload is given up.
+const ENDING: Duration = Duration::from_secs(2);
 /// The wait before the third time. Each further one is twice as long.
 const ABORT_AGAIN: Duration = Duration::from_millis(100);
 
@@ -196,10 +198,19 @@ impl Upload {
         }
     }
 
-    /// Stops the parts that are on their way. None of them is sent any more when this returns.
+    /// Ends the parts that are on their way. None of them is sent any more when this returns. A
+    /// server goes on with a part whose connection is cut, perhaps after it was told to abort the
+    /// upload: so each has a moment to come to its end.
     pub(crate) fn give_up(&mut self) {
         let bucket = Arc::clone(&self.bucket);
-        bucket.wait(self.tasks.shutdown());
+        let tasks = &mut self.tasks;
+        bucket.wait(async {
+            let ended = async { while tasks.join_next().await.is_some() {} };
+            tokio::time::timeout(ENDING, ended)
+                .await
+                .unwrap_or_default();
+            tasks.shutdown().await;
+        });
     }
 }
 

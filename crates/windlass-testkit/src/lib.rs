@@ -24,6 +24,7 @@ pub mod long_chain;
 pub mod memory;
 pub mod plain_names;
 pub mod postgres;
+pub mod reads;
 pub mod recording;
 pub mod reforge;
 pub mod runs;

@@ -1,53 +1,15 @@
 //! Places: what is told of many sets from the ends of their stripes.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 
 use windlass_engine::media::{Codec, SetId};
 use windlass_engine::{
-    EngineError, Files, Lies, METADATA_LIMIT_DEFAULT, OpenSet, PlaceFile, ReadAt, SetList,
-    SetState, Storage, list_sets,
+    EngineError, Files, METADATA_LIMIT_DEFAULT, OpenSet, SetList, SetState, list_sets,
 };
+use windlass_testkit::reads::NotedReads;
 
 use crate::support::*;
-
-/// Files, with a count of what is read from them.
-#[derive(Clone, Debug, Default)]
-struct Counted(Arc<Mutex<Vec<(PathBuf, u64, usize)>>>);
-
-/// A file of which each read is counted.
-#[derive(Debug)]
-struct CountedBytes(Arc<dyn ReadAt>, PathBuf, Counted);
-
-impl ReadAt for CountedBytes {
-    fn length(&self) -> io::Result<u64> {
-        self.0.length()
-    }
-
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let read = (self.1.clone(), offset, into.len());
-        self.2.0.lock().unwrap().push(read);
-        self.0.read_at(offset, into)
-    }
-}
-
-impl Storage for Counted {
-    fn look(&self, location: &Path) -> io::Result<Lies> {
-        Files.look(location)
-    }
-
-    fn open(&self, location: &Path) -> io::Result<Arc<dyn ReadAt>> {
-        let bytes = Files.open(location)?;
-        let counted = CountedBytes(bytes, location.to_owned(), self.clone());
-        Ok(Arc::new(counted))
-    }
-
-    fn list(&self, place: &Path, each: &mut dyn FnMut(PlaceFile)) -> Result<(), EngineError> {
-        Files.list(place, each)
-    }
-}
 
 fn list(directories: &[&Path]) -> SetList {
     let places: Vec<_> = directories.iter().map(|path| path.to_path_buf()).collect();
@@ -120,12 +82,12 @@ fn of_each_set_its_ends_and_one_footer_are_read_and_nothing_else() {
     for number in 1..=200 {
         move_into(&sets, &night(dir.path(), number, 1));
     }
-    let counted = Counted::default();
-    let found = list_sets(&counted, &[sets], METADATA_LIMIT_DEFAULT).unwrap();
+    let noted = NotedReads::default();
+    let found = list_sets(&noted, &[sets], METADATA_LIMIT_DEFAULT).unwrap();
     assert_eq!(found.sets.len(), 200);
     let all_sealed = |set: &windlass_engine::SetEntry| matches!(set.state, SetState::Sealed);
     assert!(found.sets.iter().all(all_sealed));
-    let reads = counted.0.lock().unwrap();
+    let reads = noted.take();
     assert_eq!(reads.len(), 200 * 3, "heads, tails, footers");
     let longest = reads.iter().map(|(_, _, bytes)| *bytes).max();
     assert!(longest <= Some(4096), "{longest:?}");

@@ -7,16 +7,14 @@
 //! index blocks as a real one, and these are what a reader finds its way by.
 
 use std::collections::BTreeSet;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use windlass_engine::{
-    EngineError, Files, FoundSet, Lies, METADATA_LIMIT_DEFAULT, OpenSet, PlaceFile, ReadAt, Storage,
-};
+use windlass_engine::{FoundSet, METADATA_LIMIT_DEFAULT, OpenSet};
 use windlass_image::{Image, SetImage, SetImageOptions};
 use windlass_testkit::long_chain::{LABEL, LABEL_PAGE_BYTES, LongChain};
+use windlass_testkit::reads::NotedReads;
 use windlass_testkit::sqlite::Random;
 
 use crate::chains::through_restore;
@@ -52,47 +50,6 @@ fn chain(terabytes: u64) -> LongChain {
         full_frame_bytes: PAGE,
         full_frames_a_block: 170,
         seed: 12,
-    }
-}
-
-/// Files, with the length of each read.
-#[derive(Clone, Debug, Default)]
-struct Counted(Arc<Mutex<Vec<u64>>>);
-
-impl Counted {
-    /// The reads since it was asked last.
-    fn take(&self) -> Vec<u64> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-}
-
-/// A file of which each read is counted.
-#[derive(Debug)]
-struct CountedBytes(Arc<dyn ReadAt>, Counted);
-
-impl ReadAt for CountedBytes {
-    fn length(&self) -> io::Result<u64> {
-        self.0.length()
-    }
-
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        self.1.0.lock().unwrap().push(into.len() as u64);
-        self.0.read_at(offset, into)
-    }
-}
-
-impl Storage for Counted {
-    fn look(&self, location: &Path) -> io::Result<Lies> {
-        Files.look(location)
-    }
-
-    fn open(&self, location: &Path) -> io::Result<Arc<dyn ReadAt>> {
-        let bytes = Files.open(location)?;
-        Ok(Arc::new(CountedBytes(bytes, self.clone())))
-    }
-
-    fn list(&self, place: &Path, each: &mut dyn FnMut(PlaceFile)) -> Result<(), EngineError> {
-        Files.list(place, each)
     }
 }
 
@@ -155,16 +112,22 @@ fn blocks_of(set: &FoundSet) -> u64 {
     stripes.map(|stripe| stripe.directory().len() as u64).sum()
 }
 
+/// How long each read was since this was asked last.
+fn lengths(noted: &NotedReads) -> Vec<u64> {
+    let reads = noted.take().into_iter();
+    reads.map(|(_, _, bytes)| bytes as u64).collect()
+}
+
 /// Opens the chain of a stripe, and reads some pages, which must be right.
 fn measure(newest: PathBuf, chain: &LongChain) -> Cost {
-    let counted = Counted::default();
-    let set = OpenSet::open_in(&counted, &[newest], METADATA_LIMIT_DEFAULT).unwrap();
+    let noted = NotedReads::default();
+    let set = OpenSet::open_in(&noted, &[newest], METADATA_LIMIT_DEFAULT).unwrap();
     let options = SetImageOptions {
         frame_cache_bytes: FRAME_CACHE_BYTES,
         ..SetImageOptions::default()
     };
     let image = SetImage::open(Arc::new(set), &options).unwrap();
-    let opened = counted.take();
+    let opened = lengths(&noted);
     let mut random = Random(chain.seed);
     let mut pages = vec![chain.oldest_change()];
     pages.extend((0..PAGES).map(|_| random.bits() % chain.pages()));
@@ -178,7 +141,7 @@ fn measure(newest: PathBuf, chain: &LongChain) -> Cost {
         let fill = chain.fill(page);
         assert!(found.iter().all(|byte| *byte == fill), "page {page}");
         seen.insert(fill);
-        let reads = counted.take();
+        let reads = lengths(&noted);
         page_reads = page_reads.max(reads.len() as u64);
         longest_read = reads.into_iter().fold(longest_read, u64::max);
     }
